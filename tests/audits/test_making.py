@@ -62,7 +62,7 @@ def test_a_guard_that_looks_at_values_is_found(procedure: str) -> None:
 def test_a_division_by_what_a_degenerate_column_has_none_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = CountPlan.summarise
 
-    def standardised(self: CountPlan, table: Table) -> CellCounts:
+    def standardised(self: CountPlan, table: Table, _: object = None) -> CellCounts:
         counts = whole(self, table)
         1 / int(np.count_nonzero(counts.steps) - 1)  # the planted mistake: all units in one cell
         return counts
@@ -117,7 +117,7 @@ def test_the_steps_taken_do_not_depend_on_what_a_table_holds(form: str) -> None:
 def test_a_branch_that_looks_at_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = CountPlan.summarise
 
-    def shortened(self: CountPlan, table: Table) -> CellCounts:
+    def shortened(self: CountPlan, table: Table, _: object = None) -> CellCounts:
         counts = whole(self, table)
         if np.count_nonzero(counts.steps) > 1:  # the planted mistake
             np.sort(counts.steps)

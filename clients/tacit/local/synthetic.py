@@ -153,7 +153,7 @@ def release_database(
         procedure.check(study)
         release = procedure.privatise(study, procedure.summarise(study, table), OpenDPNoise())
         check_release(procedure, study, release)
-        verdict = procedure.assemble(study, {OWNER: release})
+        verdict: Any = procedure.assemble(study, {OWNER: release})
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     database = databases_of(study, verdict)[OWNER]

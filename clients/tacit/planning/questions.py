@@ -17,7 +17,7 @@ from tacit.results import Result
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.base import Procedure, StudyError
+from tacit_protocol.procedures.base import Procedure, StudyError, planned
 from tacit_protocol.procedures.base import QuestionTemplate as Kind
 from tacit_protocol.procedures.counts.base import CountsShift
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
@@ -149,12 +149,14 @@ class Question:
         ``lots`` are how many studies share one simulated null distribution, in turn. Raises StudyRefusedError
         where the procedure does not take the study.
         """
-        procedure, population = self.procedure, self.population
-        if not isinstance(procedure, SimulatedAtOnce) or not isinstance(population, CountsShift):
+        population = self.population
+        if not isinstance(population, CountsShift):
             return None
         try:
-            procedure.check(study)
-            return procedure.rejections(study, population.laws, units, lots, rng)
+            plan = planned(self.procedure, study)
+            if not isinstance(plan, SimulatedAtOnce):
+                return None
+            return plan.rejections(population.laws, units, lots, rng)
         except StudyError as error:
             raise StudyRefusedError(str(error)) from error
 

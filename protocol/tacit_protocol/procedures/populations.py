@@ -165,11 +165,10 @@ def fresh_seed(rng: np.random.Generator) -> np.random.SeedSequence:
 
 @runtime_checkable
 class SimulatedAtOnce(Protocol):
-    """A procedure of which many studies are simulated at once, by their statistics alone."""
+    """A plan of a study, of which many are simulated at once, by their statistics alone."""
 
     def rejections(
         self,
-        study: Study,
         laws: Sequence[Floats],
         units: Sequence[int],
         lots: Sequence[int],
@@ -178,7 +177,6 @@ class SimulatedAtOnce(Protocol):
         """Return 1 or 0 of each study, whether it rejects; None where whole studies have to be played.
 
         Args:
-            study: the study as it is run, checked.
             laws: the probabilities of each owner's cells, (k,) each.
             units: each owner's number of units.
             lots: how many studies share one simulated null distribution, in turn.

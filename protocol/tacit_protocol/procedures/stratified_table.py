@@ -17,7 +17,7 @@ of t = sum w H T H', its null a parametric bootstrap as for tables. Effects of t
 docs/benchmarks/stratified.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from tacit_protocol.domain import CategoricalColumn, ColumnName
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import Score
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
@@ -46,13 +46,14 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.base import (
+    CountProcedure,
     CountsShift,
-    CountTest,
     CountTestParameters,
+    CountTestPlan,
     TablesVerdict,
     require_near,
 )
-from tacit_protocol.procedures.counts.release import CountPlan
+from tacit_protocol.procedures.counts.release import CountsByAnswer, OwnCounts, require_own_releases
 from tacit_protocol.procedures.counts.stratified import (
     CONTRASTS_MAX,
     SCORES,
@@ -315,7 +316,126 @@ class StrataLayout:
         return found
 
 
-class StratifiedTable(CountTest):
+class StratifiedTablePlan(CountTestPlan):
+    """Groups compared within all strata of the tables that can be read."""
+
+    simulated_null: ClassVar[str] = "tables that are independent within strata"
+
+    def __init__(self, study: Study, parameters: StratifiedTableParameters) -> None:
+        super().__init__(study, parameters)
+        if len(self.grid.axes) < 2:
+            raise StudyError("a stratified table has a group and an outcome: two columns or more")
+        self.layout = StrataLayout(study, self.grid.shape)
+        self.require_group(self.layout.group.name)
+        strata, groups, levels = self.layout.cells.shape
+        contrasts = (groups - 1) * (levels - 1)
+        if contrasts > CONTRASTS_MAX:
+            raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and outcomes: use fewer levels")
+        cells = len(study.owners) * (self.grid.size + strata * contrasts * contrasts)
+        require_work(CELL_WORK * cells, parameters.replicates)
+
+    def listed_alone(self) -> tuple[str, ...]:
+        """Name group and outcome: units of other groups or outcomes are in no stratum."""
+        return self.layout.group.name, self.layout.outcome.name
+
+    def describe_request(self) -> tuple[str, ...]:
+        """Say who is compared in what, within which strata."""
+        group, outcome = self.layout.group, self.layout.outcome
+        others = [c.name for c in self.study.domain.columns if c not in (group, outcome)]
+        within = f" and {joined(others, 4)}" if others else ""
+        return (f"compares {outcome.name} between {group.name}, within owners{within}",)
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        shown = effects_of(verdict.get("effects", ()))
+        outcome = shown[0].column if shown else "the outcome"
+        said = decision_sentence(
+            self.study,
+            verdict,
+            f"The groups differ in {outcome}, within owners",
+            f"No difference between the groups in {outcome}, within owners, was shown: they may be alike",
+        )
+        told = ". ".join(told_between(shown, ratios=("odds ratio",)))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
+
+    def test(
+        self,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> SimulatedTest:
+        """Test whether group and outcome are independent within all strata."""
+        owners, seed = [self.layout.strata(table) for table in tables], public_seed(self.study, TEST_STREAM)
+        return stratified_test(owners, replicates, seed, progress)
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return forest plots: the owners' effects, and those that they have in common."""
+        stated = [*verdict["effects_by_owner"], *verdict["effects"]]
+        kinds = ("risk difference", "odds ratio")
+        shown = [effect for effect in effects_of(stated) if effect.kind in kinds]
+        return forest(shown, self.study.level)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> StratifiedTableResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        layout, known = self.layout, self.answered(releases)
+        tables = self.tables(releases)
+        owners = {name: layout.strata(table) for name, table in tables.items()}
+        simulating = step(progress, "simulating the null", 0.0, 0.7)
+        test = self.test(list(tables.values()), self.replicates, simulating)
+        step(progress, "estimating effects")(0.7)
+        strata, groups, levels = layout.cells.shape
+        return StratifiedTableResult(
+            method=f"generalised Cochran-Mantel-Haenszel test of {groups} x {levels} tables in "
+            f"{len(owners) * strata} strata, with {self.noise.kind} noise in its null, "
+            f"{self.replicates} replicates",
+            **decided(self.study, test.statistic, test.pvalue),
+            **self.shown(tables, releases),
+            effects=tuple(
+                layout.effects(
+                    np.concatenate([own.counts for own in owners.values()]),
+                    np.concatenate([own.variances for own in owners.values()]),
+                    tuple(SCORES),
+                    self.study.level,
+                    kept=None if known is None else known.kept,
+                )
+            ),
+            effects_by_owner=tuple(self.effects_by_owner(owners)),
+            heterogeneity_pvalue=self.heterogeneity(list(owners.values())),
+        )
+
+    def effects_by_owner(self, owners: Mapping[str, Strata]) -> Iterator[Effect]:
+        """Yield the risk differences and odds ratios of every owner's own strata."""
+        kinds = ("risk difference", "odds ratio")
+        for name, own in owners.items():
+            yield from self.layout.effects(own.counts, own.variances, kinds, self.study.level, name)
+
+    def heterogeneity(self, owners: Sequence[Strata]) -> float | None:
+        """Return the p-value of one odds ratio in all strata."""
+        return heterogeneity(owners, self.replicates, public_seed(self.study, HETEROGENEITY_STREAM))
+
+
+class OwnStratifiedTable(StratifiedTablePlan, OwnCounts):
+    """Every owner counts its own groups and outcomes."""
+
+
+class AnsweredStratifiedTable(StratifiedTablePlan, CountsByAnswer):
+    """Groups are another owner's, of which it released randomised answers."""
+
+    def effects_by_owner(self, owners: Mapping[str, Strata]) -> Iterator[Effect]:  # noqa: ARG002
+        """Yield none: of one effect at two owners none is an owner's."""
+        return iter(())
+
+    def heterogeneity(self, owners: Sequence[Strata]) -> None:  # noqa: ARG002
+        """Return none: ratios of answers differ where strata differ."""
+        return
+
+
+class StratifiedTable(CountProcedure):
     """See the module. Registered as ``stratified_table``."""
 
     name: ClassVar[str] = "stratified_table"
@@ -323,9 +443,7 @@ class StratifiedTable(CountTest):
     Parameters: ClassVar[type[BaseModel]] = StratifiedTableParameters
     Verdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
-    takes_answers: ClassVar[bool] = True
     cited: ClassVar[tuple[Citation, ...]] = (MANTEL, CHI_SQUARED)
-    simulated: ClassVar[str] = "tables that are independent within strata"
     question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do groups differ in an outcome within every owner (an odds ratio)?",
         r"odds|risk|strat|mantel|within (every|each|the)|treated|exposed",
@@ -336,108 +454,10 @@ class StratifiedTable(CountTest):
     )
     population: ClassVar[type[SimulationModel] | None] = RiskDifference
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        super().check(study)
-        plan = self.counted(study)
-        if len(plan.grid.axes) < 2:
-            raise StudyError("a stratified table has a group and an outcome: two columns or more")
-        layout = StrataLayout(study, plan.grid.shape)
-        self.require_group(study, layout.group.name)
-        strata, groups, levels = layout.cells.shape
-        contrasts = (groups - 1) * (levels - 1)
-        if contrasts > CONTRASTS_MAX:
-            raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and outcomes: use fewer levels")
-        cells = len(study.owners) * (plan.grid.size + strata * contrasts * contrasts)
-        require_work(CELL_WORK * cells, self.parameters(study).replicates)
-
-    def listed_alone(self, study: Study) -> tuple[str, ...]:
-        """Name group and outcome: units of other groups or outcomes are in no stratum."""
-        layout = StrataLayout(study, self.counted(study).grid.shape)
-        return layout.group.name, layout.outcome.name
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:
-        """Say who is compared in what, within which strata."""
-        layout = StrataLayout(study, self.counted(study).grid.shape)
-        others = [c.name for c in study.domain.columns if c not in (layout.group, layout.outcome)]
-        within = f" and {joined(others, 4)}" if others else ""
-        return (f"compares {layout.outcome.name} between {layout.group.name}, within owners{within}",)
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        shown = effects_of(verdict.get("effects", ()))
-        outcome = shown[0].column if shown else "the outcome"
-        said = decision_sentence(
-            study,
-            verdict,
-            f"The groups differ in {outcome}, within owners",
-            f"No difference between the groups in {outcome}, within owners, was shown: they may be alike",
-        )
-        told = ". ".join(told_between(shown, ratios=("odds ratio",)))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
-
-    def test(
-        self,
-        study: Study,
-        tables: Sequence[NoisyTable],
-        replicates: int,
-        progress: Callable[[float], None] | None = None,
-    ) -> SimulatedTest:
-        """Test whether group and outcome are independent within all strata."""
-        layout, seed = StrataLayout(study, self.counted(study).grid.shape), public_seed(study, TEST_STREAM)
-        return stratified_test([layout.strata(table) for table in tables], replicates, seed, progress)
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
-        """Return forest plots: the owners' effects, and those that they have in common."""
-        stated = [*verdict["effects_by_owner"], *verdict["effects"]]
-        kinds = ("risk difference", "odds ratio")
-        shown = [effect for effect in effects_of(stated) if effect.kind in kinds]
-        return forest(shown, study.level)
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> StratifiedTableResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = self.counted(study), self.parameters(study)
-        layout = StrataLayout(study, plan.grid.shape)
-        tables, known = self.read(study, releases)
-        kept = None if known is None else known.kept
-        owners = {name: layout.strata(table) for name, table in tables.items()}
-        simulating = step(progress, "simulating the null", 0.0, 0.7)
-        test = self.test(study, list(tables.values()), parameters.replicates, simulating)
-        step(progress, "estimating effects")(0.7)
-        return StratifiedTableResult(
-            method=_method(plan, layout, len(owners), parameters.replicates),
-            **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables, releases),
-            effects=tuple(
-                layout.effects(
-                    np.concatenate([own.counts for own in owners.values()]),
-                    np.concatenate([own.variances for own in owners.values()]),
-                    tuple(SCORES),
-                    study.level,
-                    kept=kept,
-                )
-            ),
-            effects_by_owner=tuple(
-                effect
-                for name, own in owners.items()
-                if known is None
-                for effect in layout.effects(
-                    own.counts, own.variances, ("risk difference", "odds ratio"), study.level, name
-                )
-            ),
-            heterogeneity_pvalue=None
-            if known is not None  # ratios of answers differ where strata differ
-            else heterogeneity(
-                list(owners.values()), parameters.replicates, public_seed(study, HETEROGENEITY_STREAM)
-            ),
-        )
-
-
-def _method(plan: CountPlan, layout: StrataLayout, owners: int, replicates: int) -> str:
-    strata, groups, levels = layout.cells.shape
-    return (
-        f"generalised Cochran-Mantel-Haenszel test of {groups} x {levels} tables in {owners * strata} "
-        f"strata, with {plan.noise.kind} noise in its null, {replicates} replicates"
-    )
+    def plan(self, study: Study) -> StratifiedTablePlan:
+        """Return the plan of a study: how its tables are counted, and what is made of them."""
+        parameters = parse_parameters(StratifiedTableParameters, study)
+        if study.columns_apart:
+            return AnsweredStratifiedTable(study, parameters)
+        require_own_releases(study)
+        return OwnStratifiedTable(study, parameters)

@@ -29,7 +29,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, ColumnName, NumericColumn
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import LEAST, Estimated, FixedScore
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
@@ -53,13 +53,14 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.base import (
+    CountProcedure,
     CountsShift,
-    CountTest,
     CountTestParameters,
+    CountTestPlan,
     TablesVerdict,
 )
-from tacit_protocol.procedures.counts.release import grid_of
-from tacit_protocol.procedures.masking import MaskedParameters, is_masked
+from tacit_protocol.procedures.counts.release import CountsByAnswer, OwnCounts, grid_of, require_own_releases
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import (
     HAZARD_RATIO_MEDIUM,
     EffectError,
@@ -703,60 +704,51 @@ class HazardRatio(CountsShift):
         return f"a hazard ratio of {self.size:.3g}"
 
 
-class Survival(CountTest):
-    """See the module. Registered as ``survival``."""
+class SurvivalPlan(CountTestPlan):
+    """Curves, and groups compared within all strata, of the tables that can be read."""
 
-    name: ClassVar[str] = "survival"
-    title: ClassVar[str] = "How long until the event, and do groups differ in it?"
-    Parameters: ClassVar[type[BaseModel]] = SurvivalParameters
-    Verdict: ClassVar[type[BaseVerdict]] = SurvivalResult
-    RelayedVerdict: ClassVar[type[BaseVerdict]] = SurvivalResult
-    takes_answers: ClassVar[bool] = True
-    population: ClassVar[type[SimulationModel] | None] = HazardRatio
-    simulated: ClassVar[str] = "groups with one hazard"
-    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
-        "How long until an event, and do groups differ in it?",
-        r"surviv|time to|hazard|kaplan|log.?rank|until",
-        "one or more",
-        rank=2,
-        pure=True,
-    )
+    simulated_null: ClassVar[str] = "groups with one hazard"
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        super().check(study)
-        self.require_group(study, SurvivalLayout(study).group)
-        strata, groups, m, _ = SurvivalLayout(study).cells.shape
+    def __init__(self, study: Study, parameters: SurvivalParameters) -> None:
+        super().__init__(study, parameters)
+        self.layout = SurvivalLayout(study)
+        self.require_group(self.layout.group)
+        strata, groups, m, _ = self.layout.cells.shape
         if groups > GROUPS_MAX or m > INTERVALS_MAX:
             raise StudyError(f"at most {GROUPS_MAX} groups and {INTERVALS_MAX} intervals of time")
         if m < 2:
             raise StudyError("time needs two intervals or more: parameter cuts")
-        cells = len(study.owners) * (self.counted(study).grid.size + strata * groups * groups * m)
-        require_work(CELL_WORK * cells, self.parameters(study).replicates + DRAWS)
+        cells = len(study.owners) * (self.grid.size + strata * groups * groups * m)
+        require_work(CELL_WORK * cells, parameters.replicates + DRAWS)
 
-    def listed_alone(self, study: Study) -> tuple[str, ...]:
+    @property
+    def cited(self) -> tuple[Citation, ...]:
+        """The works that the curves come from, and the test where there are groups."""
+        return (KAPLAN, CHI_SQUARED) if self.layout.group is None else (KAPLAN, MANTEL, CHI_SQUARED)
+
+    def listed_alone(self) -> tuple[str, ...]:
         """Name event and group: units with another value are at risk in no interval."""
-        layout = SurvivalLayout(study)
-        return (layout.event,) if layout.group is None else (layout.event, layout.group)
+        event, group = self.layout.event, self.layout.group
+        return (event,) if group is None else (event, group)
 
-    def describe_request(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self) -> tuple[str, ...]:
         """Say what is followed, and who is compared."""
-        layout = SurvivalLayout(study)
-        where = "" if is_masked(study) else " within owners"
+        layout = self.layout
+        where = " within owners" if self.shared is None else ""
         compared = "" if layout.group is None else f", and compares {layout.group}{where}"
-        return (f"follows {layout.time} until {layout.event}{compared}", *super().describe_request(study))
+        return (f"follows {layout.time} until {layout.event}{compared}", *super().describe_request())
 
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+    def meaning(self, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         if verdict.get("pvalue") is None:
             return Meaning(
-                f"The time to the event of {names_of(study)}'s units is shown.",
-                f"Intervals have confidence {1 - study.level:g}, and count the noise.",
+                f"The time to the event of {names_of(self.study)}'s units is shown.",
+                f"Intervals have confidence {1 - self.study.level:g}, and count the noise.",
                 tests=False,
             )
-        where = "among the units of all owners" if is_masked(study) else "within owners"
+        where = "within owners" if self.shared is None else "among the units of all owners"
         said = decision_sentence(
-            study,
+            self.study,
             verdict,
             f"The groups' times to the event differ, {where}",
             f"No difference in the groups' times to the event was shown, {where}",
@@ -764,33 +756,19 @@ class Survival(CountTest):
         told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
         return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
-    def works(self, study: Study) -> tuple[Citation, ...]:
-        """Return the works that the study's method comes from."""
-        return (
-            (KAPLAN, CHI_SQUARED)
-            if parse_parameters(SurvivalParameters, study).group is None
-            else (KAPLAN, MANTEL, CHI_SQUARED)
-        )
-
     def test(
         self,
-        study: Study,
         tables: Sequence[NoisyTable],
         replicates: int,
         progress: Callable[[float], None] | None = None,
     ) -> SimulatedTest:
         """Test whether groups have the same hazards within all strata."""
-        owners, seed = [SurvivalLayout(study).of(table) for table in tables], public_seed(study, TEST_STREAM)
+        owners, seed = [self.layout.of(table) for table in tables], public_seed(self.study, TEST_STREAM)
         return log_rank_test(owners, replicates, seed, progress)
 
-    def panels(
-        self,
-        study: Study,
-        verdict: Fields,
-        releases: Releases,  # noqa: ARG002
-    ) -> list[RowsPanel | CurvesPanel]:
+    def panels(self, verdict: Fields, releases: Releases) -> list[RowsPanel | CurvesPanel]:  # noqa: ARG002
         """Return the curves, and the hazard ratios of every owner and of all."""
-        layout = SurvivalLayout(study)
+        layout, level = self.layout, self.study.level
         drawn = tuple(
             DrawnCurve(
                 curve["group"],
@@ -801,42 +779,83 @@ class Survival(CountTest):
             )
             for curve in verdict["curves"]
         )
-        title = f"Without the event, with {100 * (1 - study.level):g} % intervals"
+        title = f"Without the event, with {100 * (1 - level):g} % intervals"
         stated = effects_of([*verdict["effects_by_owner"], *verdict["effects"]])
-        return [CurvesPanel(title, layout.time, drawn), *forest(stated, study.level)]
+        return [CurvesPanel(title, layout.time, drawn), *forest(stated, level)]
 
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
     ) -> SurvivalResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters, layout = self.counted(study), self.parameters(study), SurvivalLayout(study)
-        tables, known = self.read(study, releases)
-        kept = None if known is None else known.kept
+        layout, level, known = self.layout, self.study.level, self.answered(releases)
+        tables, kept = self.tables(releases), None if known is None else known.kept
         owners = {name: layout.of(table) for name, table in tables.items()}
         held, test = list(owners.values()), None
         if layout.group is not None:
             simulating = step(progress, "simulating the null", 0.0, 0.7)
-            test = self.test(study, list(tables.values()), parameters.replicates, simulating)
+            test = self.test(list(tables.values()), self.replicates, simulating)
         step(progress, "drawing curves")(0.7)
-        found = curves(held, layout.edges, study.level, public_seed(study, CURVES_STREAM), kept=kept)
+        found = curves(held, layout.edges, level, public_seed(self.study, CURVES_STREAM), kept=kept)
         strata, groups, m, _ = layout.cells.shape
         what = f"stratified log-rank test of {groups} groups and curves" if test else "curves"
         return SurvivalResult(
             method=f"{what} from noisy counts in {m} intervals of time and {len(held) * strata} strata, "
-            f"{plan.noise.kind} noise counted, {parameters.replicates} replicates",
+            f"{self.noise.kind} noise counted, {self.replicates} replicates",
             statistic=None if test is None else test.statistic,
             pvalue=None if test is None else test.pvalue,
-            reject=test is not None and test.pvalue <= study.level,
-            **self.shown(study, tables, releases),
+            reject=test is not None and test.pvalue <= level,
+            **self.shown(tables, releases),
             curves=tuple(_stated(layout, place, one) for place, one in enumerate(found)),
-            effects=_effects(layout, held, found, study.level, kept),
-            effects_by_owner=tuple(
-                effect
-                for name, own in owners.items()
-                if known is None and plan.masking is None
-                for effect in _hazard_ratios(layout, [own], study.level, name)
-            ),
+            effects=_effects(layout, held, found, level, kept),
+            effects_by_owner=tuple(self.effects_by_owner(owners)),
         )
+
+    def effects_by_owner(self, owners: Mapping[str, Times]) -> Iterator[Effect]:  # noqa: ARG002
+        """Yield the hazard ratios of every owner; none where no table is an owner's alone."""
+        return iter(())
+
+
+class OwnSurvival(SurvivalPlan, OwnCounts):
+    """Every owner counts its own times, events and groups."""
+
+    def effects_by_owner(self, owners: Mapping[str, Times]) -> Iterator[Effect]:
+        """Yield the hazard ratios of every owner; none where they mask."""
+        if self.shared is None:
+            for name, own in owners.items():
+                yield from _hazard_ratios(self.layout, [own], self.study.level, name)
+
+
+class AnsweredSurvival(SurvivalPlan, CountsByAnswer):
+    """Groups are another owner's, of which it released randomised answers."""
+
+
+class Survival(CountProcedure):
+    """See the module. Registered as ``survival``."""
+
+    name: ClassVar[str] = "survival"
+    title: ClassVar[str] = "How long until the event, and do groups differ in it?"
+    Parameters: ClassVar[type[BaseModel]] = SurvivalParameters
+    Verdict: ClassVar[type[BaseVerdict]] = SurvivalResult
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = SurvivalResult
+    population: ClassVar[type[SimulationModel] | None] = HazardRatio
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
+        "How long until an event, and do groups differ in it?",
+        r"surviv|time to|hazard|kaplan|log.?rank|until",
+        "one or more",
+        rank=2,
+        pure=True,
+    )
+
+    def plan(self, study: Study) -> SurvivalPlan:
+        """Return the plan of a study: how its tables are counted, and what is made of them."""
+        parameters = parse_parameters(SurvivalParameters, study)
+        if study.columns_apart:
+            return AnsweredSurvival(study, parameters)
+        require_own_releases(study)
+        return OwnSurvival(study, parameters)
 
 
 def _stated(layout: SurvivalLayout, place: int, found: CurveEstimate) -> SurvivalCurve:

@@ -167,7 +167,7 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
     relay = relay_of(procedure, study)
     releases = {}
     if relay is not None and not relay.sealed:
-        releases = in_two_rounds(relay, study, held, OpenDPNoise())
+        releases = in_two_rounds(procedure, relay, study, held, OpenDPNoise())
     else:
         for sender, summary in summaries.items():
             releases[sender] = procedure.privatise(study, summary, OpenDPNoise())

@@ -33,6 +33,7 @@ from tacit_protocol.procedures.base import (
     check_study,
     claim_of,
     masking_of,
+    planned,
     require_units,
 )
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
@@ -541,7 +542,7 @@ def test_survival_and_independence_read_the_sum_and_say_nothing_of_owners() -> N
     found = run(PROCEDURES["independence_table"], study, tables, OpenDPNoise())
     assert set(found.counts) == {"all owners together"}
     assert found.within_owners == ()
-    assert not PROCEDURES["independence_table"].within_owners(study)
+    assert not planned(PROCEDURES["independence_table"], study).within_owners
 
 
 def test_a_sum_of_discrete_gaussians_is_within_its_bound_of_one_and_the_bound_is_near() -> None:

@@ -8,15 +8,16 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from tacit_protocol.domain import Domain, EncodedChunk, Table, encode
-from tacit_protocol.features.cell_counts import CellCounts, CellGrid, count_cells
-from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.domain import Domain, EncodedChunk, encode
+from tacit_protocol.features.cell_counts import CellGrid, count_cells
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import (
     CellNoise,
     DistributionError,
     NoisyTable,
+    NuisanceNull,
     SimulatedTest,
     TableTest,
     add_tables,
@@ -27,38 +28,26 @@ from tacit_protocol.numerics.noisy_tables import (
     total_variation,
 )
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
-    HOPELESS,
     Fields,
-    Progress,
+    Procedure,
     Releases,
     StudyError,
-    SumsOfOwners,
     common_fields,
-    parse_parameters,
-    require_shared_columns,
     reuse_warnings,
 )
-from tacit_protocol.procedures.counts.release import (
-    CountParameters,
-    CountPlan,
-    count_plan,
-    counted_part,
-    counting,
-    grid_of,
-    plan_beside,
-)
+from tacit_protocol.procedures.counts.release import CountParameters, TablesPlan, counted_part, grid_of
 from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
-from tacit_protocol.procedures.masking import TOGETHER, SharedNoise
-from tacit_protocol.procedures.populations import Columns, EffectError, Held, SimulationModel, rows_of
-from tacit_protocol.procedures.randomised_answers.answered_column import (
-    AnswerCounts,
-    AnsweredColumnPlan,
-    BesideAnswers,
-    OwnCodes,
-    OwnSums,
+from tacit_protocol.procedures.masking import TOGETHER
+from tacit_protocol.procedures.populations import (
+    Columns,
+    EffectError,
+    Held,
+    SimulationModel,
+    fresh_seed,
+    null_draws,
+    rows_of,
+    shared_rejections,
 )
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -228,277 +217,117 @@ class CountTestParameters(CountParameters):
     )
 
 
-class CountProcedure(SumsOfOwners, BesideAnswers):
+class CountProcedure(Procedure):
     """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
 
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
-    masked_numbers: ClassVar[str] = "tables"
-
-    Parameters: ClassVar[type[BaseModel]] = CountParameters
     released: ClassVar[str] = "the number of units in each public cell"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({"noise": "laplace"}, {"noise": "gaussian"})
 
-    takes_answers: ClassVar[bool] = False
-    """Whether one of its columns may be another owner's, of which that one released randomised answers."""
 
-    def parameters(self, study: Study) -> CountParameters:
-        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        model = self.Parameters
-        return parse_parameters(model if issubclass(model, CountParameters) else CountParameters, study)
+class CountTestPlan(TablesPlan):
+    """A test on noisy tables, whose null distribution is simulated.
 
-    def counted(self, study: Study) -> CountPlan:
-        """Return what the study fixes before any data. Raises StudyError where it cannot be run."""
-        return count_plan(study, self.parameters(study))
+    Attributes:
+        simulated_null: what the null simulates, in words: "tables of one distribution".
+        replicates: how many null statistics are simulated.
+    """
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        if self.beside(study) is None:
-            require_shared_columns(study)
-        if study.curator is not None:
-            raise StudyError("owners send their own releases here; leave the curator out")
-        self.counted(study)
+    simulated_null: ClassVar[str]
 
-    def require_group(self, study: Study, name: str | None) -> None:
-        """Raise StudyError where it is not the group's owner who would release answers."""
-        if (beside := self.beside(study)) is not None and name != beside.column.name:
-            raise StudyError(
-                f"{beside.sender.name} would release answers of {beside.column.name}, which is not the "
-                "group: list the group's owner first, who holds no other column"
-            )
-
-    def beside(self, study: Study) -> AnsweredColumnPlan | None:
-        """Return what a study fixes one of whose columns is another owner's; None of any other."""
-        return plan_beside(study, self.parameters(study)) if self.takes_answers else None
-
-    def verdict_type(self, study: Study) -> type[BaseVerdict]:  # noqa: ARG002
-        """Return the type of a study's verdict: the same in two rounds."""
-        return self.Verdict
-
-    def conclude_beside(
-        self, plan: AnsweredColumnPlan, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """Compute the verdict from the answers and the counts beside them."""
-        return self.assemble(plan.study, releases, progress)
-
-    def read(
-        self, study: Study, releases: Mapping[str, Release]
-    ) -> tuple[dict[str, NoisyTable], AnswerCounts | None]:
-        """Return the noisy tables by who counted, and what is known of the answers beside them, if any.
-
-        Raises ReleaseError where releases do not fit the study, or each other.
-        """
-        plan, beside = self.counted(study), self.beside(study)
-        known = None if beside is None else beside.known(releases)
-        return plan.tables(study, releases), known
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
-        if (beside := self.beside(study)) is not None:
-            return beside.costs[beside.sender.name]
-        return self.counted(study).guarantee
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise of masked tables; None where every owner's table is read by itself."""
-        return None if self.beside(study) is not None else self.counted(study).shared
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:
-        """Say of masked tables what is gained and hidden, and what it costs."""
-        return self.asked_of_masks(study)
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
-        super().check_units(study, units)
-        self.require_room(study, units)
-
-    def release_size(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends: one a cell; of answers, at most."""
-        if (beside := self.beside(study)) is not None:
-            return beside.numbers_sent()
-        return self.counted(study).grid.size
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where the noise on a cell exceeds the count that an average cell has."""
-        if (beside := self.beside(study)) is not None and (hopeless := beside.warnings(units)):
-            return hopeless
-        return noise_warnings(self.counted(study), units)
-
-    def summarise(self, study: Study, table: Table) -> CellCounts | OwnCodes | OwnSums:
-        """Count one owner's units, or read the sender's levels, exactly. They never leave the owner."""
-        if (beside := self.beside(study)) is not None:
-            return beside.read(table)
-        return self.counted(study).summarise(table)
-
-    def privatise(
-        self, study: Study, summary: CellCounts | OwnCodes | OwnSums, noise: NoiseSource
-    ) -> Release:
-        """Add the noise that ``cost`` states, or draw answers."""
-        if isinstance(summary, OwnCodes | OwnSums):
-            return self._plan_beside(study).release(summary, noise)
-        return self.counted(study).privatise(summary, noise)
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes.
-
-        In two rounds it is the receiver's: the counts by answer.
-        """
-        if (beside := self.beside(study)) is not None:
-            beside.check_sums(release)
-        else:
-            self.counted(study).check(release)
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where an earlier release, read again, has not this study's cells, or answers."""
-        if (beside := self.beside(study)) is not None:
-            beside.check_answers(release)
-        else:
-            self.counted(study).read(release)
-
-    def reread(
-        self,
-        study: Study,
-        owner: Owner,  # noqa: ARG002 (of two rounds none but the sender's is read again)
-        source: Study,
-        release: Release,
-    ) -> Release:
-        """Return the same cells of an earlier release, or sums of a finer table's; or a sender's answers."""
-        if (beside := self.beside(study)) is not None:
-            return beside.reread(source, release)
-        return self.counted(study).reread(source, release)
-
-
-class CountTest(CountProcedure):
-    """A test on the owners' tables, whose null distribution is simulated."""
-
-    Parameters: ClassVar[type[BaseModel]] = CountTestParameters
-
-    simulated: ClassVar[str]
-    """What its null simulates, in words: "tables of one distribution"."""
-
-    added: ClassVar[bool] = False
-    """Whether it tests all owners' tables added up."""
-
-    def parameters(self, study: Study) -> CountTestParameters:
-        """Read the study's parameters. Raises StudyError where they are none of a test's."""
-        model = self.Parameters
-        return parse_parameters(
-            model if issubclass(model, CountTestParameters) else CountTestParameters, study
-        )
+    def __init__(self, study: Study, parameters: CountTestParameters) -> None:
+        super().__init__(study, parameters)
+        self.replicates = parameters.replicates
 
     def test(
         self,
-        study: Study,
         tables: Sequence[NoisyTable],
         replicates: int,
         progress: Callable[[float], None] | None = None,
     ) -> SimulatedTest:
-        """Test the owners' tables; the null's first simulations do not depend on how many there are."""
+        """Test the tables; the null's first simulations do not depend on how many there are."""
         raise NotImplementedError
 
-    def drawn_at_once(
-        self,
-        study: Study,
-        laws: Sequence[Floats],
-        units: Sequence[int],
-        rng: np.random.Generator,
-    ) -> Callable[[int], list[NoisyTable]] | None:
-        """Return what draws noisy tables of so many studies, counts (n, k): each owner's, or their sums.
+    def tested(self, tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+        """Return the tables that are tested: those that can be read, or their sum."""
+        return list(tables)
 
-        None where tables are masked, or beside another owner's answers.
-        """
-        plan = self.counted(study)
-        if plan.masking is not None or self.beside(study) is not None:
-            return None
-        none = np.zeros(plan.grid.size)
-        tables = [NoisyTable(none, count, (plan.noise,), plan.compared) for count in units]
-
-        def draw(size: int) -> list[NoisyTable]:
-            drawn = [
-                replace(own, counts=rng.multinomial(own.units, law, size=size) + own.draw_noise(rng, size))
-                for own, law in zip(tables, laws, strict=True)
-            ]
-            return [add_tables(drawn)] if self.added else drawn
-
-        return draw
-
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution again; simulations are the first of the verdict's."""
-        tables = tables_of(self.counted(study), study, verdict, releases)
-        if tables is None or verdict.get("pvalue") is None:
-            return None
-        tables = [add_tables(tables)] if self.added else tables
-        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
-        if replicates is None:
-            return None
-        words = f"{replicates} simulations of {self.simulated}, with the noise"
-        return from_draws(words, self.test(study, tables, replicates).simulated, study.level)
-
-    def caveats(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
-        """Say what a verdict leaves out, whatever the numbers of units."""
-        return ()
-
-    def listed_alone(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+    def listed_alone(self) -> tuple[str, ...]:
         """Name the columns of which units with another value than a listed one take no part at all."""
         return ()
 
-    def left_out(self, study: Study, tables: Mapping[str, NoisyTable]) -> tuple[str, ...]:
-        """Say how many units hold no listed value, where the tables show it."""
-        grid = self.counted(study).grid
-        found = list(left_out_of(grid, tables, self.listed_alone(study), IN_NO_EFFECT))
-        return left_out_warnings(found, study.level)
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        known = self.known_tables(verdict, releases)
+        if known is None or verdict.get("pvalue") is None:
+            return None
+        tables = self.tested(known)
+        replicates = affordable(self.replicates, sum(len(t.counts) for t in tables))
+        if replicates is None:
+            return None
+        words = simulations(replicates, self.simulated_null)
+        return from_draws(words, self.test(tables, replicates).simulated, self.study.level)
 
-    def shown(self, study: Study, tables: Mapping[str, NoisyTable], releases: Releases) -> dict[str, Any]:
-        """Return the fields of a verdict that every test on the owners' tables states alike."""
-        plan, beside = self.counted(study), self.beside(study)
-        grid, units = plan.grid, units_counted(tables, plan, releases)
-        caveats = masked_caveats(plan)
-        if beside is not None:
-            units = {owner.name: table.units for owner in study.owners for table in tables.values()}
-            caveats = (
-                f"counts are by randomised answer of {beside.sender.name}: effects, curves and strengths are "
-                f"of {beside.column.name} itself",
-                *beside.caveats,
-            )
-        return common_fields(study, units, plan.guarantee if plan.masking is not None else None) | {
-            "columns": grid.names,
-            "shape": grid.shape,
+    def left_out(self, tables: Mapping[str, NoisyTable]) -> tuple[str, ...]:
+        """Say how many units hold no listed value, where the tables show it."""
+        found = list(left_out_of(self.grid, tables, self.listed_alone(), IN_NO_EFFECT))
+        return left_out_warnings(found, self.study.level)
+
+    def shown(
+        self, tables: Mapping[str, NoisyTable], releases: Releases, caveats: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Return the fields of a verdict that every test states alike; ``caveats`` are what it leaves out."""
+        units = units_of(self.study, releases)
+        return common_fields(self.study, units, self.guarantee) | {
+            "columns": self.grid.names,
+            "shape": self.grid.shape,
             "counts": shown_counts(tables),
             "warnings": (
-                *self.left_out(study, tables),
-                *self.warnings(study, units),
-                *self.caveats(study),
+                *self.left_out(tables),
+                *self.drowned(units),
                 *caveats,
-                *reuse_warnings(study),
+                *self.hidden(),
+                *reuse_warnings(self.study),
             ),
         }
 
 
-def masked_caveats(plan: CountPlan) -> tuple[str, ...]:
-    """Say in a verdict on masked tables what they hide."""
-    return () if plan.shared is None else plan.shared.caveats("tables")
+class SimulatedCountTest(CountTestPlan):
+    """A test of which many studies are simulated at once; see ``SimulatedAtOnce``."""
+
+    def statistics(self, tables: Sequence[NoisyTable]) -> Floats:
+        """Return the test statistics (n,) of tables (n, k)."""
+        raise NotImplementedError
+
+    def null_of(self, tables: Sequence[NoisyTable], draws: int, seed: np.random.SeedSequence) -> NuisanceNull:
+        """Simulate the null distribution of tables (k,)."""
+        raise NotImplementedError
+
+    def rejections(
+        self,
+        laws: Sequence[Floats],
+        units: Sequence[int],
+        lots: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Floats | None:
+        """Return 1 or 0 of each study, whether it rejects; None where whole studies have to be played."""
+        drawn = self.simulated(laws, units)
+        if drawn is None:
+            return None
+        draws = null_draws(self.study.level, self.replicates)
+
+        def null() -> Floats:
+            tables = [replace(table, counts=table.counts[0]) for table in self.tested(drawn(rng, 1))]
+            return self.null_of(tables, draws, fresh_seed(rng)).statistics
+
+        return shared_rejections(
+            lambda size: self.statistics(self.tested(drawn(rng, size))), null, lots, self.study.level
+        )
 
 
-def noise_warnings(plan: CountPlan, units: Mapping[str, int]) -> tuple[str, ...]:
-    """Say which owners' tables will be mostly noise at these numbers of units."""
-    if plan.masking is not None:
-        if len(units) < len(plan.masking.names):
-            return ()
-        units = {TOGETHER: sum(units.values())}
-    advice = "ask for more units, a larger epsilon, or fewer cells"
-    deviation = plan.noise.variance**0.5
-    drowned = [name for name, count in units.items() if deviation * plan.grid.size > count]
-    if drowned and len(drowned) == len(units):
-        where = "in the sum of all owners" if plan.masking is not None else "at every owner"
-        return (f"{HOPELESS}noise exceeds the count of an average cell {where}; {advice}",)
-    if drowned:
-        return (f"noise exceeds the count of an average cell at {', '.join(drowned)}; {advice}",)
-    return ()
-
-
-def units_counted(tables: Mapping[str, NoisyTable], plan: CountPlan, releases: Releases) -> dict[str, int]:
-    """Return the number of units of every owner, also where only the sum of their tables can be read."""
-    if plan.masking is not None:
-        return {name: release.units for name, release in releases.items()}
-    return {name: table.units for name, table in tables.items()}
+def units_of(study: Study, releases: Releases) -> dict[str, int]:
+    """Return every owner's number of units, as its release states it."""
+    return {owner.name: releases[owner.name].units for owner in study.owners}
 
 
 def shown_counts(tables: Mapping[str, NoisyTable]) -> dict[str, tuple[float, ...]] | None:
@@ -548,25 +377,6 @@ UNUSUAL = 2.0
 """Where lines are drawn: a cell chosen beforehand is beyond them with probability 0.05."""
 
 RESIDUAL = "residual, in standard deviations (noise counted)"
-
-
-def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[NoisyTable] | None:
-    """Return the owners' noisy tables: from the releases, or else from the verdict if it shows them.
-
-    None where neither has them, or where it is not known what noise an earlier release has.
-    """
-    if releases:
-        return list(plan.tables(study, releases).values())
-    counts = verdict.get("counts")
-    if counts is None or study.reusing:
-        return None
-    if plan.masking is not None:
-        return [_table(plan, counts[TOGETHER], sum(verdict["units"].values()))]
-    return [_table(plan, counts[owner.name], verdict["units"][owner.name]) for owner in counting(study)]
-
-
-def _table(plan: CountPlan, counts: Sequence[float], units: int) -> NoisyTable:
-    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,), plan.compared)
 
 
 def simulations(count: int, of: str) -> str:
@@ -619,13 +429,11 @@ class _Drawn:
         return half_width(self.noises, cells, self.level)
 
 
-def count_panels(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
+def count_panels(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[BarsPanel]:
     """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
-    grid = plan.grid
     found: list[BarsPanel] = []
-    tables = _tables(plan, study, verdict, releases)
-    for table in tables:
-        found += _of_table(table, grid, float(verdict["half_width_all"]))
+    for table in _tables(plan, verdict, releases):
+        found += _of_table(table, plan.grid, float(verdict["half_width_all"]))
     if len(found) > PANELS_MAX:
         last, more = found[PANELS_MAX - 1], len(found) - PANELS_MAX
         note = f"{last.note} And {more} more charts like these: the transcript has every count."
@@ -633,20 +441,17 @@ def count_panels(plan: CountPlan, study: Study, verdict: Fields, releases: Relea
     return found[:PANELS_MAX]
 
 
-def _tables(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[_Drawn]:
-    known = tables_of(plan, study, verdict, releases)
+def _tables(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[_Drawn]:
+    known, level = plan.known_tables(verdict, releases), plan.study.level
     bound, found = float(verdict["half_width"]), []
-    names = [TOGETHER] if plan.masking is not None else [owner.name for owner in study.owners]
-    for place, name in enumerate(names):
+    for place, name in enumerate(plan.counting(verdict["units"])):
         counts = np.array(verdict["counts"][name], dtype=np.float64)
         noises = None if known is None else known[place].noises
-        found.append(_Drawn(name, counts, noises, bound, study.level))
+        found.append(_Drawn(name, counts, noises, bound, level))
     if known is None or len(found) == 1:
         return found
     noises = add_tables(known).noises
-    together = _Drawn(
-        TOGETHER, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, study.level
-    )
+    together = _Drawn(TOGETHER, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, level)
     return [*found, together] if len(found) <= BESIDE_MAX else [together, *found]
 
 

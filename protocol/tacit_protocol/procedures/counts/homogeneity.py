@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CellGrid, compared_places
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import (
     ComparedShares,
     NoisyTable,
@@ -60,16 +60,17 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.counts.base import (
     ComparedPair,
+    CountProcedure,
     CountsShift,
     CountsTestResult,
-    CountTest,
     CountTestParameters,
+    SimulatedCountTest,
     residual_panel,
     striking_cells,
-    tables_of,
 )
+from tacit_protocol.procedures.counts.release import OwnCounts, require_own_releases
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.populations import SimulationModel, fresh_seed, null_draws, shared_rejections
+from tacit_protocol.procedures.populations import SimulationModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
     BaseVerdict,
@@ -322,62 +323,41 @@ class HomogeneityResult(CountsTestResult):
         )
 
 
-class Homogeneity(CountTest):
-    """See the module. Registered as ``homogeneity``."""
+class HomogeneityPlan(SimulatedCountTest, OwnCounts):
+    """Every owner's noisy table, compared with those of all others."""
 
-    name: ClassVar[str] = "homogeneity"
-    title: ClassVar[str] = "Do the owners' categories have one distribution?"
-    Parameters: ClassVar[type[BaseModel]] = CountTestParameters
-    Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
-    cited: ClassVar[tuple[Citation, ...]] = (CHI_SQUARED, NEW_CLASS)
-    simulated: ClassVar[str] = "tables of one distribution"
-    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
-        "Do the owners' categories have one distribution?",
-        r"categor.*(same|alike|equal|homogen|distribution)|homogen|shares",
-        "two or more",
-        rank=7,
-        categories=True,
-        pure=True,
-    )
-    population: ClassVar[type[SimulationModel] | None] = CountsShift
+    simulated_null: ClassVar[str] = "tables of one distribution"
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        super().check(study)
-        if len(study.owners) < 2:
-            raise StudyError("homogeneity is of two or more owners")
-        parameters, plan = self.parameters(study), self.counted(study)
-        if len(plan.grid.compared) < 2:
-            raise StudyError("a single cell holds every unit: there is nothing to compare")
+    def __init__(self, study: Study, parameters: CountTestParameters) -> None:
+        super().__init__(study, parameters)
         owners = len(study.owners)
+        if owners < 2:
+            raise StudyError("homogeneity is of two or more owners")
+        if len(self.grid.compared) < 2:
+            raise StudyError("a single cell holds every unit: there is nothing to compare")
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
-        require_work(CELL_WORK * plan.grid.size * tables, parameters.replicates)
+        require_work(CELL_WORK * self.grid.size * tables, parameters.replicates)
 
-    def parameters(self, study: Study) -> CountTestParameters:
-        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(CountTestParameters, study)
-
-    def caveats(self, study: Study) -> tuple[str, ...]:
+    def caveats(self) -> tuple[str, ...]:
         """Say where there are too many owners to compare them in pairs, or too many shares to state any."""
-        many = len(study.owners) > PAIRED_OWNERS_MAX
+        many = len(self.study.owners) > PAIRED_OWNERS_MAX
         found = (f"more than {PAIRED_OWNERS_MAX} owners are not compared in pairs",) if many else ()
-        if many or self._compared(study):
+        if many or self._compared():
             return found
         return (*found, f"more than {DIFFERENCES_MAX} differences of shares are not estimated")
 
-    def _compared(self, study: Study) -> list[int]:
+    def _compared(self) -> list[int]:
         """Return the compared cells whose shares are told: listed ones; none where there are too many."""
-        grid, owners = self.counted(study).grid, len(study.owners)
-        levels = tuple(axis.listed for axis in grid.axes)
-        listed: list[int] = compared_places(grid.compared_shape, levels).tolist()
+        owners, levels = len(self.study.owners), tuple(axis.listed for axis in self.grid.axes)
+        listed: list[int] = compared_places(self.grid.compared_shape, levels).tolist()
         few = owners <= PAIRED_OWNERS_MAX and len(listed) * owners * (owners - 1) // 2 <= DIFFERENCES_MAX
         return listed if few else []
 
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+    def meaning(self, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
-        names = names_of(study)
+        names = names_of(self.study)
         said = decision_sentence(
-            study,
+            self.study,
             verdict,
             f"The owners' categories are distributed differently: {names} do not share one distribution",
             f"No difference in the owners' categories was shown: {names} may share one distribution",
@@ -387,44 +367,28 @@ class Homogeneity(CountTest):
 
     def test(
         self,
-        study: Study,
         tables: Sequence[NoisyTable],
         replicates: int,
         progress: Callable[[float], None] | None = None,
     ) -> TableTest:
         """Test whether the tables come from one distribution."""
-        return homogeneity_test(tables, replicates, public_seed(study, TEST_STREAM), progress)
+        return homogeneity_test(tables, replicates, public_seed(self.study, TEST_STREAM), progress)
 
-    def rejections(
-        self,
-        study: Study,
-        laws: Sequence[Floats],
-        units: Sequence[int],
-        lots: Sequence[int],
-        rng: np.random.Generator,
-    ) -> Floats | None:
-        """Simulate studies by their statistics; see ``SimulatedAtOnce``."""
-        draw = self.drawn_at_once(study, laws, units, rng)
-        if draw is None:
-            return None
-        draws = null_draws(study.level, self.parameters(study).replicates)
+    def statistics(self, tables: Sequence[NoisyTable]) -> Floats:
+        """Return the statistics of owners' tables."""
+        return np.asarray(compared_cells([table.held for table in tables])[1].sum(axis=-1))
 
-        def statistics(size: int) -> Floats:
-            return np.asarray(compared_cells([table.held for table in draw(size)])[1].sum(axis=-1))
+    def null_of(self, tables: Sequence[NoisyTable], draws: int, seed: np.random.SeedSequence) -> NuisanceNull:
+        """Simulate the null at plausible pools."""
+        return homogeneity_null(tables, draws, seed)
 
-        def null() -> Floats:
-            tables = [replace(table, counts=table.counts[0]) for table in draw(1)]
-            return homogeneity_null(tables, draws, fresh_seed(rng)).statistics
-
-        return shared_rejections(statistics, null, lots, study.level)
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
+    def panels(self, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""
-        tables = tables_of(self.counted(study), study, verdict, releases)
+        tables = self.known_tables(verdict, releases)
         if tables is None:
             return []
         found = between_owners(tables)
-        names = [owner.name for owner in study.owners]
+        names = [owner.name for owner in self.study.owners]
         if len(names) == 2:
             found, names = found[:1], names[:1]  # the other owner's are the same with the other sign
         one = f"Cells of {names[0]} against both owners"
@@ -432,21 +396,22 @@ class Homogeneity(CountTest):
         residuals = dict(zip(names, found, strict=True))
         drawn = forest(
             effects_of(verdict.get("effects", ())),
-            study.level,
+            self.study.level,
             title=lambda effect: f"{effect.groups[0]} less {effect.groups[1]}",
             label=lambda effect: effect.level or "",
         )
-        grid = self.counted(study).grid
-        return [*drawn, *residual_panel(title, grid, residuals, verdict, grid.compared)]
+        return [*drawn, *residual_panel(title, self.grid, residuals, verdict, self.grid.compared)]
 
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
     ) -> HomogeneityResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, replicates = self.counted(study), self.parameters(study).replicates
-        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        study, replicates, tables = self.study, self.replicates, self.tables(releases)
         names, own = list(tables), list(tables.values())
-        test = self.test(study, own, replicates, step(progress, "simulating the null", 0.0, 0.5))
+        test = self.test(own, replicates, step(progress, "simulating the null", 0.0, 0.5))
         pairs: tuple[PairTest, ...] = (PairTest(0, 1, test.statistic, test.pvalue),)
         if len(own) != 2:
             compared = step(progress, "comparing pairs of owners", 0.5)
@@ -457,10 +422,10 @@ class Homogeneity(CountTest):
             )
         shares = {name: table.held.shares for name, table in tables.items()}
         return HomogeneityResult(
-            method=f"chi-square test of homogeneity over {len(plan.grid.compared)} cells with "
-            f"{plan.noise.kind} noise in its null, {replicates} replicates",
+            method=f"chi-square test of homogeneity over {len(self.grid.compared)} cells with "
+            f"{self.noise.kind} noise in its null, {replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables, releases),
+            **self.shown(tables, releases, self.caveats()),
             pairs=tuple(
                 ComparedPair(
                     first=names[pair.first],
@@ -469,26 +434,47 @@ class Homogeneity(CountTest):
                 )
                 for pair in pairs
             ),
-            cells=striking_cells(plan.grid, test, shares, study.level),
-            effects=tuple(self._effects(study, tables, test)),
+            cells=striking_cells(self.grid, test, shares, study.level),
+            effects=tuple(self._effects(tables, test)),
         )
 
-    def _effects(
-        self, study: Study, tables: Mapping[str, NoisyTable], test: TableTest
-    ) -> Iterator[JointEffect]:
+    def _effects(self, tables: Mapping[str, NoisyTable], test: TableTest) -> Iterator[JointEffect]:
         """Yield differences of shares, of the cells that stand out most first."""
-        grid, names = self.counted(study).grid, list(tables)
-        cells = sorted(self._compared(study), key=lambda cell: -float(test.ratios[cell]))
+        cells = sorted(self._compared(), key=lambda cell: -float(test.ratios[cell]))
         if not cells:
             return
-        seed, draws = public_seed(study, EFFECTS_STREAM), self.parameters(study).replicates
-        told = differences(list(tables.values()), np.array(cells), study.level, draws, seed)
-        pairs = list(combinations(names, 2))
+        seed, level = public_seed(self.study, EFFECTS_STREAM), self.study.level
+        told = differences(list(tables.values()), np.array(cells), level, self.replicates, seed)
+        pairs = list(combinations(tables, 2))
         for place, cell in enumerate(cells[: max(1, STATED_MAX // len(pairs))]):
             for pair, (value, half, wide) in zip(
                 pairs, zip(*(part[:, place].tolist() for part in told), strict=True), strict=True
             ):
-                yield _difference(grid, cell, pair, value, (half, wide))
+                yield _difference(self.grid, cell, pair, value, (half, wide))
+
+
+class Homogeneity(CountProcedure):
+    """See the module. Registered as ``homogeneity``."""
+
+    name: ClassVar[str] = "homogeneity"
+    title: ClassVar[str] = "Do the owners' categories have one distribution?"
+    Parameters: ClassVar[type[BaseModel]] = CountTestParameters
+    Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
+    cited: ClassVar[tuple[Citation, ...]] = (CHI_SQUARED, NEW_CLASS)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
+        "Do the owners' categories have one distribution?",
+        r"categor.*(same|alike|equal|homogen|distribution)|homogen|shares",
+        "two or more",
+        rank=7,
+        categories=True,
+        pure=True,
+    )
+    population: ClassVar[type[SimulationModel] | None] = CountsShift
+
+    def plan(self, study: Study) -> HomogeneityPlan:
+        """Return the plan of a study: how its tables are counted, and what is made of them."""
+        require_own_releases(study)
+        return HomogeneityPlan(study, parse_parameters(CountTestParameters, study))
 
 
 def _difference(

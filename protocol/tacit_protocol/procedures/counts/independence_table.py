@@ -32,7 +32,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.features.cell_counts import CellGrid, compared_places
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.noisy_tables import (
     ComparedShares,
@@ -60,31 +60,29 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     public_seed,
     require_work,
-    reuse_warnings,
     step,
 )
 from tacit_protocol.procedures.counts.base import (
     ComparedPair,
+    CountProcedure,
     CountsShift,
     CountsTestResult,
-    CountTest,
     CountTestParameters,
+    SimulatedCountTest,
     require_near,
     residual_panel,
     striking_cells,
-    tables_of,
-    units_counted,
 )
-from tacit_protocol.procedures.counts.release import CountPlan, margin_table, product
+from tacit_protocol.procedures.counts.release import (
+    CountsByAnswer,
+    OwnCounts,
+    margin_table,
+    product,
+    require_own_releases,
+)
 from tacit_protocol.procedures.counts.stratified import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.procedures.masking import MaskedParameters
-from tacit_protocol.procedures.populations import (
-    Floats,
-    SimulationModel,
-    fresh_seed,
-    null_draws,
-    shared_rejections,
-)
+from tacit_protocol.procedures.populations import Floats, SimulationModel
 from tacit_protocol.procedures.randomised_answers.answered_column import AnswerCounts
 from tacit_protocol.verdicts.base import (
     BaseVerdict,
@@ -480,7 +478,238 @@ class DependentCells(CountsShift):
         return f"a dependence of {total_variation(*self.cells):.3g} in total variation"
 
 
-class IndependenceTable(CountTest):
+class IndependencePlan(SimulatedCountTest):
+    """Independence of the columns in the sum of the tables that can be read."""
+
+    simulated_null: ClassVar[str] = "tables of independent columns"
+
+    def __init__(self, study: Study, parameters: IndependenceTableParameters) -> None:
+        super().__init__(study, parameters)
+        columns = len(self.grid.axes)
+        if not 2 <= columns <= COLUMNS_MAX:
+            raise StudyError(f"a contingency table has 2 to {COLUMNS_MAX} columns")
+        if min(self.grid.compared_shape) < 2:
+            raise StudyError("a column with a single cell depends on nothing: leave it out")
+        pairs = columns * (columns - 1) // 2
+        simulated = len(study.owners) + (pairs if columns > 2 else 0)
+        require_work(CELL_WORK * self.grid.size * simulated, parameters.replicates)
+        require_work(CELL_WORK * self.grid.size * pairs * TABLES_MAX, DRAWS)
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        columns = joined(list(verdict.get("columns") or [c.name for c in self.study.domain.columns]), 6)
+        said = decision_sentence(
+            self.study,
+            verdict,
+            f"The categories {columns} depend on each other, among the units of all owners",
+            f"No dependence of the categories {columns} was shown: they may be independent",
+        )
+        pairs = [ComparedPair.model_validate(own, strict=False) for own in verdict.get("within_owners") or ()]
+        told = "; ".join(_told_within(pair, len(pairs) == 1) for pair in pairs[:TOLD])
+        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
+
+    def tested(self, tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+        """Return the sum of the tables."""
+        return [add_tables(tables)]
+
+    def test(
+        self,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> TableTest:
+        """Test whether the columns of the one table are independent."""
+        (table,), seed = tables, public_seed(self.study, TEST_STREAM)
+        return independence_test(table, self.grid.compared_shape, replicates, seed, progress)
+
+    def statistics(self, tables: Sequence[NoisyTable]) -> Floats:
+        """Return the statistics of the one table."""
+        (table,) = tables
+        return compared_residuals(table.held, self.grid.compared_shape).statistics
+
+    def null_of(self, tables: Sequence[NoisyTable], draws: int, seed: np.random.SeedSequence) -> NuisanceNull:
+        """Simulate the null at plausible margins."""
+        (table,) = tables
+        return independence_null(table, self.grid.compared_shape, draws, seed)
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[RowsPanel]:
+        """Return the cells with the largest residuals; none where the tables are not at hand."""
+        tables = self.known_tables(verdict, releases)
+        if tables is None:
+            return []
+        grid = self.grid
+        found = from_independence(add_tables(tables), grid.compared_shape)
+        return residual_panel("Cells against independence", grid, {"": found}, verdict, grid.compared)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> IndependenceTableResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        known, tables = self.answered(releases), self.tables(releases)
+        (table,) = self.tested(list(tables.values()))
+        test = self.test([table], self.replicates, step(progress, "simulating the null", 0.0, 0.5))
+        pairs = self._pairs(table, test, known, progress)
+        within, misled = self.within(list(tables.values()), pairs)
+        only = pairs[0] if len(pairs) == 1 else None
+        return IndependenceTableResult(
+            method="chi-square test of independence in a table of "
+            f"{' x '.join(map(str, self.grid.compared_shape))} cells with {self.noise.kind} noise in its "
+            f"null, {self.replicates} replicates",
+            **decided(self.study, test.statistic, test.pvalue),
+            **self.shown(tables, releases, misled),
+            cramers_v=None if only is None else only.cramers_v,
+            lower=None if only is None else only.lower,
+            upper=None if only is None else only.upper,
+            pairs=pairs,
+            within_owners=within,
+            cells=striking_cells(self.grid, test, {"all": table.held.shares}, self.study.level),
+        )
+
+    def _pairs(
+        self, table: NoisyTable, overall: TableTest, known: AnswerCounts | None, progress: Progress | None
+    ) -> tuple[ColumnsCompared, ...]:
+        names = self.grid.names
+        if len(names) == 2:
+            tests: tuple[PairTest, ...] = (PairTest(0, 1, overall.statistic, overall.pvalue),)
+        else:
+            tests = compare_columns(
+                table,
+                self.grid,
+                self.replicates,
+                public_seed(self.study, PAIRS_STREAM),
+                step(progress, "comparing pairs of columns", 0.5, 0.9),
+            )
+        seeds = public_seed(self.study, ASSOCIATION_STREAM).spawn(len(tests))
+        measured, found = step(progress, "measuring association", 0.9), []
+        for done, (test, seed) in enumerate(zip(tests, seeds, strict=True)):
+            measured(done / len(tests))
+            strength = self.association(table, (test.first, test.second), seed, known)
+            found.append(
+                ColumnsCompared(
+                    first=names[test.first],
+                    second=names[test.second],
+                    **decided(self.study, test.statistic, test.pvalue),
+                    cramers_v=strength.value,
+                    lower=strength.lower,
+                    upper=strength.upper,
+                )
+            )
+        return tuple(found)
+
+    def association(
+        self,
+        table: NoisyTable,
+        pair: tuple[int, int],
+        seed: np.random.SeedSequence,
+        known: AnswerCounts | None,  # noqa: ARG002
+    ) -> CramersV:
+        """Estimate Cramér's V of two columns."""
+        return cramers_v(*compared_margin(table, self.grid, pair), self.study.level, seed)
+
+    def within(
+        self,
+        tables: Sequence[NoisyTable],  # noqa: ARG002
+        pairs: Sequence[ComparedPair],  # noqa: ARG002
+    ) -> tuple[tuple[ComparedPair, ...], tuple[str, ...]]:
+        """Test every pair within owners, and say where that contradicts what their sum shows; or nothing."""
+        return (), ()
+
+
+class SummedIndependence(IndependencePlan, OwnCounts):
+    """The owners' own tables, added up, or masked.
+
+    Attributes:
+        within_owners: whether pairs are also tested within owners: of several, where it can be done.
+    """
+
+    def __init__(self, study: Study, parameters: IndependenceTableParameters) -> None:
+        super().__init__(study, parameters)
+        owners = len(study.owners)
+        sizes = [(size - 1) * (other - 1) for size, other in combinations(self.grid.shape, 2)]
+        work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
+        fits = CELL_WORK * work * parameters.replicates <= WORK_MAX
+        several = owners > 1 and self.shared is None
+        self.within_owners = several and max(sizes, default=0) <= CONTRASTS_MAX and fits
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where noise drowns an average cell, and before the study what adding tables up may do."""
+        found = self.drowned(units)
+        if not self.within_owners:
+            return found
+        return (
+            *found,
+            f"the tables of {len(self.study.owners)} owners are added up: where owners differ in both "
+            "columns, these depend on each other in the sum though they do not within owners, and the other "
+            "way round; stratified_table asks within owners",
+        )
+
+    def within(
+        self, tables: Sequence[NoisyTable], pairs: Sequence[ComparedPair]
+    ) -> tuple[tuple[ComparedPair, ...], tuple[str, ...]]:
+        """Test every pair within owners where it can be done, and say where their sum misleads."""
+        if not self.within_owners:
+            return (), ()
+        places = list(combinations(range(len(self.grid.shape)), 2))
+        seeds = public_seed(self.study, WITHIN_STREAM).spawn(len(places))
+        tests, turned = [], []
+        for axes, seed in zip(places, seeds, strict=True):
+            owners = []
+            for table in tables:
+                margin, (first, second) = compared_margin(table, self.grid, axes)
+                cells = np.arange(len(margin.counts)) if margin.compared is None else margin.compared
+                owners.append(Strata(margin, cells.reshape(1, first, second)))
+            tests.append(stratified_test(owners, self.replicates, seed))
+            away = [_away(own.counts[0]) for own in owners]
+            sum_away = _away(np.sum([own.counts[0] for own in owners], axis=0))
+            turned.append(float(np.sum(sum_away * np.sum(away, axis=0))) < 0)
+        adjusted = holm(np.array([test.pvalue for test in tests]))
+        within = tuple(
+            ComparedPair(
+                first=pair.first, second=pair.second, **decided(self.study, test.statistic, float(pvalue))
+            )
+            for pair, test, pvalue in zip(pairs, tests, adjusted, strict=True)
+        )
+        misled = [
+            _misled(pair, own)
+            for pair, own, other_way in zip(pairs, within, turned, strict=True)
+            if pair.reject != own.reject or (own.reject and other_way)
+        ]
+        return within, tuple(misled)
+
+
+class AnsweredIndependence(IndependencePlan, CountsByAnswer):
+    """One column is another owner's, of which it released randomised answers."""
+
+    def association(
+        self,
+        table: NoisyTable,
+        pair: tuple[int, int],
+        seed: np.random.SeedSequence,
+        known: AnswerCounts | None,
+    ) -> CramersV:
+        """Estimate Cramér's V of two columns, one of which may be the answered one."""
+        answered = next((place for place, axis in enumerate(pair) if self.grid.axes[axis].answered), None)
+        if known is None or answered is None:
+            return super().association(table, pair, seed, known)
+        margin, shape = margin_table(table, self.grid.shape, pair)
+        counts = margin.counts.reshape(shape)
+        own = AnsweredTable(
+            counts=counts if answered == 0 else counts.T,
+            rows=known.answers,
+            kept=(known.kept, 1.0),
+            ordered=(False, False),
+            noise=math.sqrt(margin.noise_variance / 2),
+        )
+        strength = table_estimates(own, 1 - self.study.level).cramers_v
+        if strength is None:  # a column's cells are lost in the noise
+            return CramersV(0.0, 0.0, 1.0)
+        return CramersV(strength.value, strength.lower, strength.upper)
+
+
+class IndependenceTable(CountProcedure):
     """See the module. Registered as ``independence_table``."""
 
     name: ClassVar[str] = "independence_table"
@@ -488,10 +717,7 @@ class IndependenceTable(CountTest):
     Parameters: ClassVar[type[BaseModel]] = IndependenceTableParameters
     Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
-    takes_answers: ClassVar[bool] = True
     cited: ClassVar[tuple[Citation, ...]] = (CHI_SQUARED, NEW_CLASS)
-    simulated: ClassVar[str] = "tables of independent columns"
-    added: ClassVar[bool] = True
     question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Are these categories independent of each other?",
         r"categor.*independen|contingenc|table|chi.?square",
@@ -503,215 +729,13 @@ class IndependenceTable(CountTest):
     )
     population: ClassVar[type[SimulationModel] | None] = DependentCells
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        super().check(study)
-        parameters, plan = self.parameters(study), self.counted(study)
-        columns = len(plan.grid.axes)
-        if not 2 <= columns <= COLUMNS_MAX:
-            raise StudyError(f"a contingency table has 2 to {COLUMNS_MAX} columns")
-        if min(plan.grid.compared_shape) < 2:
-            raise StudyError("a column with a single cell depends on nothing: leave it out")
-        pairs = columns * (columns - 1) // 2
-        simulated = len(study.owners) + (pairs if columns > 2 else 0)
-        require_work(CELL_WORK * plan.grid.size * simulated, parameters.replicates)
-        require_work(CELL_WORK * plan.grid.size * pairs * TABLES_MAX, DRAWS)
-
-    def parameters(self, study: Study) -> IndependenceTableParameters:
-        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(IndependenceTableParameters, study)
-
-    def within_owners(self, study: Study) -> bool:
-        """Whether pairs of columns are also tested within owners: of several, where it can be done."""
-        if self.beside(study) is not None or self.masking(study) is not None:
-            return False  # one table: by another owner's answers, or the sum alone
-        shape, owners = self.counted(study).grid.shape, len(study.owners)
-        sizes = [(size - 1) * (other - 1) for size, other in combinations(shape, 2)]
-        work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
-        fits = CELL_WORK * work * self.parameters(study).replicates <= WORK_MAX
-        return owners > 1 and max(sizes, default=0) <= CONTRASTS_MAX and fits
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where noise drowns an average cell, and before the study what adding tables up may do."""
-        found = super().warnings(study, units)
-        if not self.within_owners(study):
-            return found
-        return (
-            *found,
-            f"the tables of {len(study.owners)} owners are added up: where owners differ in both columns, "
-            "these depend on each other in the sum though they do not within owners, and the other way "
-            "round; stratified_table asks within owners",
-        )
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        columns = joined(list(verdict.get("columns") or [c.name for c in study.domain.columns]), 6)
-        said = decision_sentence(
-            study,
-            verdict,
-            f"The categories {columns} depend on each other, among the units of all owners",
-            f"No dependence of the categories {columns} was shown: they may be independent",
-        )
-        pairs = [ComparedPair.model_validate(own, strict=False) for own in verdict.get("within_owners") or ()]
-        told = "; ".join(_told_within(pair, len(pairs) == 1) for pair in pairs[:TOLD])
-        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
-
-    def test(
-        self,
-        study: Study,
-        tables: Sequence[NoisyTable],
-        replicates: int,
-        progress: Callable[[float], None] | None = None,
-    ) -> TableTest:
-        """Test whether the columns of the tables, added up, are independent."""
-        seed, shape = public_seed(study, TEST_STREAM), self.counted(study).grid.compared_shape
-        return independence_test(add_tables(tables), shape, replicates, seed, progress)
-
-    def rejections(
-        self,
-        study: Study,
-        laws: Sequence[Floats],
-        units: Sequence[int],
-        lots: Sequence[int],
-        rng: np.random.Generator,
-    ) -> Floats | None:
-        """Simulate studies by their statistics; see ``SimulatedAtOnce``."""
-        draw = self.drawn_at_once(study, laws, units, rng)
-        if draw is None:
-            return None
-        draws = null_draws(study.level, self.parameters(study).replicates)
-        shape = self.counted(study).grid.compared_shape
-
-        def statistics(size: int) -> Floats:
-            return compared_residuals(draw(size)[0].held, shape).statistics
-
-        def null() -> Floats:
-            (table,) = draw(1)
-            own = replace(table, counts=table.counts[0])
-            return independence_null(own, shape, draws, fresh_seed(rng)).statistics
-
-        return shared_rejections(statistics, null, lots, study.level)
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
-        """Return the cells with the largest residuals; none where the tables are not at hand."""
-        grid = self.counted(study).grid
-        tables = tables_of(self.counted(study), study, verdict, releases)
-        if tables is None:
-            return []
-        found = from_independence(add_tables(tables), grid.compared_shape)
-        return residual_panel("Cells against independence", grid, {"": found}, verdict, grid.compared)
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> IndependenceTableResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = self.counted(study), self.parameters(study)
-        tables, known = self.read(study, releases)
-        table = add_tables(list(tables.values()))
-        simulating = step(progress, "simulating the null", 0.0, 0.5)
-        test = self.test(study, [table], parameters.replicates, simulating)
-        pairs = _pairs(
-            study, plan, table, test, replicates=parameters.replicates, known=known, progress=progress
-        )
-        within: tuple[ComparedPair, ...] = ()
-        drawn: dict[str, Any] = {}
-        if self.within_owners(study):  # what was warned of before is known now
-            within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters.replicates)
-            units = units_counted(tables, plan, releases)
-            drawn = {
-                "warnings": (
-                    *self.left_out(study, tables),
-                    *super().warnings(study, units),
-                    *misled,
-                    *reuse_warnings(study),
-                )
-            }
-        only = pairs[0] if len(pairs) == 1 else None
-        return IndependenceTableResult(
-            method="chi-square test of independence in a table of "
-            f"{' x '.join(map(str, plan.grid.compared_shape))} cells with {plan.noise.kind} noise in its "
-            f"null, {parameters.replicates} replicates",
-            **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables, releases) | drawn,
-            cramers_v=None if only is None else only.cramers_v,
-            lower=None if only is None else only.lower,
-            upper=None if only is None else only.upper,
-            pairs=pairs,
-            within_owners=within,
-            cells=striking_cells(plan.grid, test, {"all": table.held.shares}, study.level),
-        )
-
-
-def _pairs(
-    study: Study,
-    plan: CountPlan,
-    table: NoisyTable,
-    overall: TableTest,
-    *,
-    replicates: int,
-    known: AnswerCounts | None,
-    progress: Progress | None,
-) -> tuple[ColumnsCompared, ...]:
-    names = plan.grid.names
-    if len(names) == 2:
-        tests: tuple[PairTest, ...] = (PairTest(0, 1, overall.statistic, overall.pvalue),)
-    else:
-        tests = compare_columns(
-            table,
-            plan.grid,
-            replicates,
-            public_seed(study, PAIRS_STREAM),
-            step(progress, "comparing pairs of columns", 0.5, 0.9),
-        )
-    seeds = public_seed(study, ASSOCIATION_STREAM).spawn(len(tests))
-    measured, found = step(progress, "measuring association", 0.9), []
-    for done, (test, seed) in enumerate(zip(tests, seeds, strict=True)):
-        measured(done / len(tests))
-        strength = _association(study, plan, table, (test.first, test.second), seed, known=known)
-        found.append(
-            ColumnsCompared(
-                first=names[test.first],
-                second=names[test.second],
-                **decided(study, test.statistic, test.pvalue),
-                cramers_v=strength.value,
-                lower=strength.lower,
-                upper=strength.upper,
-            )
-        )
-    return tuple(found)
-
-
-def _within_owners(
-    study: Study,
-    plan: CountPlan,
-    tables: Sequence[NoisyTable],
-    pairs: Sequence[ComparedPair],
-    replicates: int,
-) -> tuple[tuple[ComparedPair, ...], tuple[str, ...]]:
-    """Test every pair within owners, and say where that contradicts what their sum shows."""
-    places = list(combinations(range(len(plan.grid.shape)), 2))
-    tests, turned = [], []
-    for axes, seed in zip(places, public_seed(study, WITHIN_STREAM).spawn(len(places)), strict=True):
-        owners = []
-        for table in tables:
-            margin, (first, second) = compared_margin(table, plan.grid, axes)
-            cells = np.arange(len(margin.counts)) if margin.compared is None else margin.compared
-            owners.append(Strata(margin, cells.reshape(1, first, second)))
-        tests.append(stratified_test(owners, replicates, seed))
-        away = [_away(own.counts[0]) for own in owners]
-        sum_away = _away(np.sum([own.counts[0] for own in owners], axis=0))
-        turned.append(float(np.sum(sum_away * np.sum(away, axis=0))) < 0)
-    adjusted = holm(np.array([test.pvalue for test in tests]))
-    within = tuple(
-        ComparedPair(first=pair.first, second=pair.second, **decided(study, test.statistic, float(pvalue)))
-        for pair, test, pvalue in zip(pairs, tests, adjusted, strict=True)
-    )
-    misled = [
-        _misled(pair, own)
-        for pair, own, other_way in zip(pairs, within, turned, strict=True)
-        if pair.reject != own.reject or (own.reject and other_way)
-    ]
-    return within, tuple(misled)
+    def plan(self, study: Study) -> IndependencePlan:
+        """Return the plan of a study: how its tables are counted, and what is made of them."""
+        parameters = parse_parameters(IndependenceTableParameters, study)
+        if study.columns_apart:
+            return AnsweredIndependence(study, parameters)
+        require_own_releases(study)
+        return SummedIndependence(study, parameters)
 
 
 def _away(counts: Floats) -> Floats:
@@ -742,33 +766,6 @@ def _told_within(pair: ComparedPair, alone: bool) -> str:
     what, of = ("they", "") if alone else (" and ".join(pair.names), f" of {' and '.join(pair.names)}")
     found = f"{what} depend on each other" if pair.reject else f"no dependence{of} was shown"
     return f"Within owners {found} (p = {pair.pvalue:.3g})"
-
-
-def _association(
-    study: Study,
-    plan: CountPlan,
-    table: NoisyTable,
-    pair: tuple[int, int],
-    seed: np.random.SeedSequence,
-    *,
-    known: AnswerCounts | None,
-) -> CramersV:
-    margin, shape = margin_table(table, plan.grid.shape, pair)
-    answered = next((place for place, axis in enumerate(pair) if plan.grid.axes[axis].answered), None)
-    if known is not None and answered is not None:
-        counts = margin.counts.reshape(shape)
-        own = AnsweredTable(
-            counts=counts if answered == 0 else counts.T,
-            rows=known.answers,
-            kept=(known.kept, 1.0),
-            ordered=(False, False),
-            noise=math.sqrt(margin.noise_variance / 2),
-        )
-        strength = table_estimates(own, 1 - study.level).cramers_v
-        if strength is None:  # a column's cells are lost in the noise
-            return CramersV(0.0, 0.0, 1.0)
-        return CramersV(strength.value, strength.lower, strength.upper)
-    return cramers_v(*compared_margin(table, plan.grid, pair), study.level, seed)
 
 
 def from_independence(table: NoisyTable, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Fields,
@@ -23,6 +23,7 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     common_fields,
+    parse_parameters,
     reuse_warnings,
 )
 from tacit_protocol.procedures.counts.base import (
@@ -31,13 +32,12 @@ from tacit_protocol.procedures.counts.base import (
     NoisyTables,
     TablesVerdict,
     count_panels,
-    masked_caveats,
-    units_counted,
+    units_of,
     written_counts,
 )
-from tacit_protocol.procedures.counts.release import CountParameters
+from tacit_protocol.procedures.counts.release import CountParameters, OwnCounts, require_own_releases
 from tacit_protocol.procedures.counts.unlisted import IN_CELLS, left_out_of, left_out_warnings
-from tacit_protocol.procedures.masking import MaskedParameters, is_masked
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import Held, Measure, SimulationModel
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Citation, Meaning, Shown, names_of
@@ -139,6 +139,62 @@ class NoisyCountsParameters(CountParameters, MaskedParameters):
     """How owners count, and whether their tables are read or their sum alone."""
 
 
+class NoisyCountsPlan(OwnCounts):
+    """The owners' tables, or their sum, as they are."""
+
+    def __init__(self, study: Study, parameters: NoisyCountsParameters) -> None:
+        super().__init__(study, parameters)
+        if self.grid.size * len(study.owners) > COORDINATES_MAX:
+            raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        released = "Noisy tables" if self.shared is None else "Masked tables, of which the sum is read,"
+        return Meaning(
+            f"{released} of {names_of(self.study)} were released.",
+            "They test nothing by themselves. The noise of one count is within "
+            f"{verdict['half_width']:.4g} with probability {1 - self.study.level:g}.",
+            tests=False,
+        )
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[BarsPanel]:
+        """Return the bars of all owners' tables."""
+        return count_panels(self, verdict, releases)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> NoisyCountsResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        if progress is not None:
+            progress(0.5, "reading tables")
+        study, size = self.study, self.grid.size
+        tables, counted = self.tables(releases), units_of(study, releases)
+        noises = [table.noises[0] for table in tables.values()]
+        # Reused releases may have noise of another law: the widest tail need not have the largest variance.
+        widest = max(noises, key=lambda noise: noise.half_width(study.level / size))
+        return NoisyCountsResult(
+            method=f"noisy counts of {size} cells, {self.noise.kind} noise",
+            reject=False,
+            **common_fields(study, counted, self.guarantee),
+            columns=self.grid.names,
+            shape=self.grid.shape,
+            counts={name: written_counts(table) for name, table in tables.items()},
+            noise=widest.kind,
+            scale=widest.scale * math.sqrt(1 if self.shared is None else widest.summed),
+            half_width=max(noise.half_width(study.level) for noise in noises),
+            half_width_all=widest.half_width(study.level / size),
+            warnings=(
+                *left_out_warnings(list(left_out_of(self.grid, tables, (), IN_CELLS)), study.level),
+                *self.drowned(counted),
+                *self.hidden(),
+                *reuse_warnings(study),
+            ),
+        )
+
+
 class NoisyCounts(CountProcedure):
     """See the module. Registered as ``noisy_counts``."""
 
@@ -157,54 +213,7 @@ class NoisyCounts(CountProcedure):
     )
     population: ClassVar[type[SimulationModel] | None] = CountedUnits
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        super().check(study)
-        if self.counted(study).grid.size * len(study.owners) > COORDINATES_MAX:
-            raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        released = "Masked tables, of which the sum is read," if is_masked(study) else "Noisy tables"
-        return Meaning(
-            f"{released} of {names_of(study)} were released.",
-            "They test nothing by themselves. The noise of one count is within "
-            f"{verdict['half_width']:.4g} with probability {1 - study.level:g}.",
-            tests=False,
-        )
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
-        """Return the bars of all owners' tables."""
-        return count_panels(self.counted(study), study, verdict, releases)
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> NoisyCountsResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        if progress is not None:
-            progress(0.5, "reading tables")
-        plan = self.counted(study)
-        tables = plan.tables(study, releases)
-        units = units_counted(tables, plan, releases)
-        size = plan.grid.size
-        noises = [table.noises[0] for table in tables.values()]
-        # Reused releases may have noise of another law: the widest tail need not have the largest variance.
-        widest = max(noises, key=lambda noise: noise.half_width(study.level / size))
-        return NoisyCountsResult(
-            method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
-            reject=False,
-            **common_fields(study, units, plan.guarantee if plan.masking is not None else None),
-            columns=plan.grid.names,
-            shape=plan.grid.shape,
-            counts={name: written_counts(table) for name, table in tables.items()},
-            noise=widest.kind,
-            scale=widest.scale * math.sqrt(widest.summed if plan.masking is not None else 1),
-            half_width=max(noise.half_width(study.level) for noise in noises),
-            half_width_all=widest.half_width(study.level / size),
-            warnings=(
-                *left_out_warnings(list(left_out_of(plan.grid, tables, (), IN_CELLS)), study.level),
-                *self.warnings(study, units),
-                *masked_caveats(plan),
-                *reuse_warnings(study),
-            ),
-        )
+    def plan(self, study: Study) -> NoisyCountsPlan:
+        """Return the plan of a study: how its tables are counted, and what is made of them."""
+        require_own_releases(study)
+        return NoisyCountsPlan(study, parse_parameters(NoisyCountsParameters, study))

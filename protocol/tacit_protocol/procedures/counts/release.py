@@ -9,10 +9,10 @@ gaussian_mechanism.py.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -56,23 +56,24 @@ from tacit_protocol.privacy.noise import (
     laplace_scale,
 )
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     ReleaseError,
     StudyError,
     parse_parameters,
-    planned_once,
+    require_shared_columns,
 )
 from tacit_protocol.procedures.masking import (
     TOGETHER,
     MaskedParameters,
-    Masking,
     SharedNoise,
+    masking_in,
     shared_noise_in,
     total_of,
 )
-from tacit_protocol.procedures.populations import (
-    Floats,
-)
+from tacit_protocol.procedures.plan import Fields, Plan, Releases
+from tacit_protocol.procedures.populations import Floats
 from tacit_protocol.procedures.randomised_answers.answered_column import (
+    AnswerCounts,
     AnsweredColumnPlan,
     beside,
 )
@@ -225,91 +226,169 @@ class CountParameters(CellParameters):
     )
 
 
-@dataclass(frozen=True)
-class CountPlan:
-    """What a study fixes before any data: the cells and the guarantee.
+class TablesPlan(Plan):
+    """Noisy tables of public cells, whoever counted them.
 
-    Where owners mask, ``guarantee`` is one owner's own, by which it draws its share of the noise ``shared``.
+    Attributes:
+        grid: the cells.
+        noise: the noise on every cell of a table that can be read: an owner's, or of masked ones their sum's.
     """
 
     grid: CellGrid
-    guarantee: Guarantee
-    shared: SharedNoise | None = None
+    noise: CellNoise
+    rereads: ClassVar[bool] = True
+    masked_numbers: ClassVar[str] = "tables"
 
-    @property
-    def masking(self) -> Masking | None:
-        """Who masks; None where every owner's table is read by itself."""
-        return None if self.shared is None else self.shared.masking
+    def __init__(self, study: Study, parameters: CellParameters) -> None:
+        self.study, self.grid = study, grid_of(study, parameters)
 
-    @property
-    def noise(self) -> CellNoise:
-        """The noise on every cell of a table that can be read: an owner's, or of masked ones their sum's."""
-        kind, scale = count_noise(self.guarantee)
-        drawn = 1 if self.masking is None else len(self.masking.names)
-        return CellNoise("laplace" if kind == "laplace" else "gaussian", scale, drawn)
+    def require_group(self, name: str | None) -> None:
+        """Raise StudyError where it is not the group's owner who would release answers."""
 
-    @property
-    def compared(self) -> Integers | None:
-        """Places of the cells that tests compare; None for all."""
-        return None if self.grid.compared_shape == self.grid.shape else self.grid.compared
+    def counting(self, units: Mapping[str, int]) -> dict[str, int]:
+        """Return the units of every table that can be read, by who counted."""
+        raise NotImplementedError
 
-    def tables(self, study: Study, releases: Mapping[str, Release]) -> dict[str, NoisyTable]:
+    def tables(self, releases: Releases) -> dict[str, NoisyTable]:
         """Return the tables that can be read, by who counted: every owner's, or of masked ones their sum's.
 
         Raises ReleaseError where releases do not fit the study, or each other.
         """
-        if self.masking is not None:
-            return {TOGETHER: self.read(total_of(self.masking, releases))}
-        return {owner.name: self.read_owner(owner, releases) for owner in counting(study)}
+        raise NotImplementedError
 
-    def require_drawable(self) -> None:
-        """Raise SensitivityError where the noise cannot be drawn, whatever the counts."""
-        owners = 1 if self.masking is None else len(self.masking.names)
-        require_drawable_counts(self.grid.size, COUNT_BITS, self.guarantee, owners)
+    def answered(self, releases: Releases) -> AnswerCounts | None:  # noqa: ARG002
+        """Return what is known of another owner's answers, by which units were counted; None without any."""
+        return None
 
-    def summarise(self, table: Table) -> CellCounts:
-        """Count one owner's units exactly. The counts never leave the owner."""
-        return sum_cells(table, self.grid)
-
-    def privatise(self, counts: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that the guarantee states."""
-        vector = noisy_counts(counts.steps, COUNT_BITS, self.guarantee, noise)
-        return Release(units=counts.units, guarantee=self.guarantee, vectors={COUNTS: vector})
-
-    def check(self, release: Release) -> None:
-        """Raise ReleaseError where an owner's own release is not as the study fixes."""
-        if set(release.vectors) != {COUNTS} or release.decision is not None:
-            raise ReleaseError("the release has not the vectors that the study asks for")
-        try:
-            vector, cells = release.vectors[COUNTS], self.grid.size
-            check_counts(vector, release.guarantee, cells, COUNT_BITS, self.guarantee)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
-
-    def read_owner(self, owner: Owner, releases: Mapping[str, Release]) -> NoisyTable:
-        """Return an owner's noisy table; a release of its own must be as the study fixes."""
-        release = releases[owner.name]
-        if owner.reuses is None:
-            self.check(release)
-        return self.read(release)
+    def table(self, counts: Floats, units: int, noise: CellNoise | None = None) -> NoisyTable:
+        """Return a table with its noise, by default the study's own."""
+        compared = None if self.grid.compared_shape == self.grid.shape else self.grid.compared
+        return NoisyTable(counts, units, (noise or self.noise,), compared)
 
     def read(self, release: Release) -> NoisyTable:
         """Return the noisy table of a release, or of one read again.
 
         Raises ReleaseError where it is not one vector of this study's cells.
         """
-        if len(release.vectors) != 1 or release.decision is not None:
-            raise ReleaseError("the release has not the vectors that the study asks for")
-        name, vector = next(iter(release.vectors.items()))
-        summed = 1 if name == COUNTS else _summed(name)
+        summed, vector = _only_vector(release)
         if len(vector.values) != self.grid.size:
             raise ReleaseError(f"vector {COUNTS} has not the shape that the study fixes")
         if vector.noise == "k-norm":
             raise ReleaseError(f"vector {COUNTS} has noise of another kind than counts have")
-        noises = (CellNoise(vector.noise, vector.scale, summed),)
-        return NoisyTable(vector.mean(1), release.units, noises, self.compared)
+        return self.table(vector.mean(1), release.units, CellNoise(vector.noise, vector.scale, summed))
 
-    def reread(self, source: Study, release: Release) -> Release:
+    def known_tables(self, verdict: Fields, releases: Releases) -> list[NoisyTable] | None:
+        """Return the tables that can be read: from the releases, or else from the verdict if it shows them.
+
+        None where neither has them, or where it is not known what noise an earlier release has.
+        """
+        if releases:
+            return list(self.tables(releases).values())
+        counts = verdict.get("counts")
+        if counts is None or self.study.reusing:
+            return None
+        return [
+            self.table(np.array(counts[name], dtype=np.float64), units)
+            for name, units in self.counting(verdict["units"]).items()
+        ]
+
+    def simulated(
+        self,
+        laws: Sequence[Floats],  # noqa: ARG002
+        units: Sequence[int],  # noqa: ARG002
+    ) -> Callable[[np.random.Generator, int], list[NoisyTable]] | None:
+        """Return what draws the owners' tables of so many studies, counts (n, k).
+
+        None where they mask, or count by another's answers.
+        """
+        return None
+
+    def drowned(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say which owners' tables will be mostly noise at these numbers of units."""
+        if self.masking is not None:
+            if len(units) < len(self.masking.names):
+                return ()
+            units = self.counting(units)
+        advice = "ask for more units, a larger epsilon, or fewer cells"
+        deviation = self.noise.variance**0.5
+        drowned = [name for name, count in units.items() if deviation * self.grid.size > count]
+        if drowned and len(drowned) == len(units):
+            where = "in the sum of all owners" if self.masking is not None else "at every owner"
+            return (f"{HOPELESS}noise exceeds the count of an average cell {where}; {advice}",)
+        if drowned:
+            return (f"noise exceeds the count of an average cell at {', '.join(drowned)}; {advice}",)
+        return ()
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say, before anything is spent, where noise drowns the tables."""
+        return self.drowned(units)
+
+    def hidden(self) -> tuple[str, ...]:
+        """Say in a verdict what masks hide of the tables, or answers."""
+        return () if self.shared is None else self.shared.caveats(self.masked_numbers)
+
+
+def require_own_releases(study: Study) -> None:
+    """Raise StudyError unless every owner counts all columns and sends its own table."""
+    require_shared_columns(study)
+    if study.curator is not None:
+        raise StudyError("owners send their own releases here; leave the curator out")
+
+
+class CountPlan(TablesPlan):
+    """Every owner counts its own units; each table is read by itself, or, masked, their sum."""
+
+    def spend(self, guarantee: Guarantee, shared: SharedNoise | None) -> None:
+        """Settle the noise: ``guarantee`` unless owners mask, who each draw their part of what is shared.
+
+        Raises SensitivityError where it cannot be drawn, whatever the counts.
+        """
+        self.shared, self.guarantee = shared, guarantee if shared is None else shared.own
+        self.release_size = self.grid.size
+        owners = 1 if shared is None else len(shared.masking.names)
+        require_drawable_counts(self.grid.size, COUNT_BITS, self.guarantee, owners)
+        kind, scale = count_noise(self.guarantee)
+        self.noise = CellNoise("laplace" if kind == "laplace" else "gaussian", scale, owners)
+
+    def counting(self, units: Mapping[str, int]) -> dict[str, int]:
+        """Return the owners' units, or of those that mask the sum."""
+        if self.masking is not None:
+            return {TOGETHER: sum(units.values())}
+        return {owner.name: units[owner.name] for owner in self.study.owners}
+
+    def tables(self, releases: Releases) -> dict[str, NoisyTable]:
+        """Return every owner's table, or of masked ones their sum's."""
+        if self.masking is not None:
+            return {TOGETHER: self.read(total_of(self.masking, releases))}
+        found = {}
+        for owner in self.study.owners:
+            if owner.reuses is None:
+                self.check_release(releases[owner.name])
+            found[owner.name] = self.read(releases[owner.name])
+        return found
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> CellCounts:  # noqa: ARG002
+        """Count one owner's units exactly. The counts never leave the owner."""
+        return sum_cells(table, self.grid)
+
+    def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
+        """Add the noise that the guarantee states."""
+        vector = noisy_counts(summary.steps, COUNT_BITS, self.guarantee, noise)
+        return Release(units=summary.units, guarantee=self.guarantee, vectors={COUNTS: vector})
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where an owner's own release is not as the study fixes."""
+        _, vector = _only_vector(release, fresh=True)
+        try:
+            check_counts(vector, release.guarantee, self.grid.size, COUNT_BITS, self.guarantee)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+
+    def check_reread(self, release: Release) -> None:
+        """Raise ReleaseError where an earlier release has not this study's cells."""
+        self.read(release)
+
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return an owner's release for an earlier study, of noisy counts, as this study expects it.
 
         Cells of a finer table are added up; the vector's name then tells how many noises each sum has.
@@ -328,29 +407,99 @@ class CountPlan:
         coarser = _add_cells(counts, index, self.grid.size)
         return Release(units=release.units, guarantee=release.guarantee, vectors={name: coarser})
 
+    def simulated(
+        self, laws: Sequence[Floats], units: Sequence[int]
+    ) -> Callable[[np.random.Generator, int], list[NoisyTable]] | None:
+        """Return what draws every owner's table; None where they mask."""
+        if self.masking is not None:
+            return None
+        tables = [self.table(np.zeros(self.grid.size), count) for count in units]
+        return lambda rng, size: [
+            replace(own, counts=rng.multinomial(own.units, law, size=size) + own.draw_noise(rng, size))
+            for own, law in zip(tables, laws, strict=True)
+        ]
 
-@planned_once
-def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
-    """Return what a study on noisy counts fixes.
+
+class OwnCounts(CountPlan):
+    """Counts whose noise the study's parameters state.
 
     Raises:
         StudyError: the columns have no such cells, or the budget does not suit the noise.
     """
+
+    def __init__(self, study: Study, parameters: CountParameters) -> None:
+        _require_noise_of_rho(parameters)
+        shared, claim = None, partial(gaussian_count_guarantee, study.budget, parameters.rho)
+        if isinstance(parameters, MaskedParameters):
+            shared = shared_noise_in(study, parameters, parameters.noise, claim)
+        super().__init__(study, parameters)
+        if shared is not None:
+            self.spend(shared.claim, shared)
+        else:
+            laplace = parameters.noise == "laplace"
+            self.spend(laplace_count_guarantee(study.budget) if laplace else claim(), None)
+
+
+class CountsByAnswer(TablesPlan, AnsweredColumnPlan):
+    """One owner counts its units by the randomised answers of another, who holds one of the columns.
+
+    Raises:
+        StudyError: the study is not between two such owners, or asks for other noise.
+    """
+
+    def __init__(self, study: Study, parameters: CountParameters) -> None:
+        if parameters.noise != "laplace":
+            raise StudyError("beside another owner's answers noise is Laplace; leave noise and rho out")
+        between = beside(study)
+        super().__init__(study, parameters)
+        folded = parameters.unlisted == "last"
+        sums = CellsByAnswer(self.grid, CellGrid.of(between[-1], cuts=parameters.cuts, folded=folded))
+        _require_noise_of_rho(parameters)
+        if isinstance(parameters, MaskedParameters):
+            masking_in(study, parameters)  # raises where masks are asked for
+        AnsweredColumnPlan.__init__(self, study, between, sums)
+        counted = self.costs[self.receiver.name]
+        require_drawable_counts(self.grid.size, COUNT_BITS, counted)
+        self.noise = CellNoise("laplace", count_noise(counted)[1])
+
+    def require_group(self, name: str | None) -> None:
+        """Raise StudyError where the group is not the sender's column."""
+        if name != self.column.name:
+            raise StudyError(
+                f"{self.sender.name} would release answers of {self.column.name}, which is not the "
+                "group: list the group's owner first, who holds no other column"
+            )
+
+    def counting(self, units: Mapping[str, int]) -> dict[str, int]:
+        """Return the receiver's units."""
+        return {self.receiver.name: units[self.receiver.name]}
+
+    def tables(self, releases: Releases) -> dict[str, NoisyTable]:
+        """Return the receiver's table."""
+        answer = releases[self.receiver.name]
+        self.check_release(answer)
+        return {self.receiver.name: self.read(answer)}
+
+    def answered(self, releases: Releases) -> AnswerCounts:
+        """Return the sender's answers; raises ReleaseError where releases do not fit."""
+        return self.known(releases)
+
+    def drowned(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where answers hide every difference; else where noise drowns the counts."""
+        return AnsweredColumnPlan.warnings(self, units) or super().drowned(units)
+
+    def hidden(self) -> tuple[str, ...]:
+        """Say that counts are by answer, and how rows were matched."""
+        return (
+            f"counts are by randomised answer of {self.sender.name}: effects, curves and strengths are "
+            f"of {self.column.name} itself",
+            *self.caveats,
+        )
+
+
+def _require_noise_of_rho(parameters: CountParameters) -> None:
     if parameters.rho is not None and parameters.noise != "gaussian":
         raise StudyError("parameter rho has no effect with Laplace noise; leave it out")
-    if isinstance(parameters, MaskedParameters):
-        claim = partial(gaussian_count_guarantee, study.budget, parameters.rho)
-        if (shared := shared_noise_in(study, parameters, parameters.noise, claim)) is not None:
-            return _drawable(CountPlan(grid_of(study, parameters), shared.own, shared))
-    grid = grid_of(study, parameters)
-    if parameters.noise == "laplace":
-        return _drawable(CountPlan(grid, laplace_count_guarantee(study.budget)))
-    return _drawable(CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho)))
-
-
-def _drawable(plan: CountPlan) -> CountPlan:
-    plan.require_drawable()
-    return plan
 
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:
@@ -380,27 +529,6 @@ class CellsByAnswer:
         return SumPart(COUNTS, counts << COUNT_BITS, -COUNT_BITS, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
 
 
-def plan_beside(study: Study, parameters: CountParameters) -> AnsweredColumnPlan | None:
-    """Return what a study fixes one of whose columns is another owner's; None where all hold all columns.
-
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    if not study.columns_apart:
-        return None
-    if parameters.noise != "laplace":
-        raise StudyError("beside another owner's answers noise is Laplace; leave noise and rho out")
-    sender, receiver, column, own = beside(study)
-    folded = parameters.unlisted == "last"
-    sums = CellsByAnswer(grid_of(study, parameters), CellGrid.of(own, cuts=parameters.cuts, folded=folded))
-    return AnsweredColumnPlan(study, sender, receiver, column, own, sums)
-
-
-def counting(study: Study) -> tuple[Owner, ...]:
-    """Return the owners that count: all, or who counts beside another's answers."""
-    return (beside(study)[1],) if study.columns_apart else study.owners
-
-
 def counted_part(study: Study) -> CellParameters:
     """Read of a study's parameters, whatever its procedure, those that say what is counted."""
     known = {name: study.parameters[name] for name in CellParameters.model_fields if name in study.parameters}
@@ -420,13 +548,15 @@ def _add_cells(vector: NoisyVector, index: npt.NDArray[np.int64], cells: int) ->
         raise StudyError("the earlier release's counts are too large to be added up") from None
 
 
-def _summed(name: str) -> int:
-    number = name.removeprefix(SUMS)
-    if not name.startswith(SUMS) or not number.isascii() or not number.isdigit() or len(number) > 5:
-        raise ReleaseError("the release has not the vectors that the study asks for")
-    if int(number) < 1:
-        raise ReleaseError("the release has not the vectors that the study asks for")
-    return int(number)
+def _only_vector(release: Release, *, fresh: bool = False) -> tuple[int, NoisyVector]:
+    """Return how many noises each number of a release's only vector has, 1 where it is ``fresh``, and it."""
+    if len(release.vectors) == 1 and release.decision is None:
+        ((name, vector),) = release.vectors.items()
+        summed = "1" if name == COUNTS else name.removeprefix(SUMS)
+        digits = summed.isascii() and summed.isdigit() and len(summed) <= 5
+        if name == COUNTS or (name.startswith(SUMS) and not fresh and digits and int(summed) > 0):
+            return int(summed), vector
+    raise ReleaseError("the release has not the vectors that the study asks for")
 
 
 def product(margins: list[Floats]) -> Floats:

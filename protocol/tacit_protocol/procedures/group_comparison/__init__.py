@@ -354,7 +354,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
     def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends; of answers, at most."""
         if (plan := self.beside(study)) is not None:
-            return plan.numbers_sent()
+            return plan.release_size
         if (masked := masked_plan(study)) is not None:
             return masked.pairs.numbers
         return plan_of(study).release.numbers
@@ -395,7 +395,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
     def summarise(self, study: Study, table: Table) -> FeatureSums | OwnCodes | OwnSums | PairSums:
         """Sum the units' features, or read the sender's groups, exactly. They never leave the owner."""
         if (plan := self.beside(study)) is not None:
-            return plan.read(table)
+            return plan.summarise(table)
         if (masked := masked_plan(study)) is not None:
             return masked.pairs.sum(table)
         return plan_of(study).release.sum(table)
@@ -405,7 +405,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
     ) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums; or draw answers."""
         if isinstance(summary, OwnCodes | OwnSums):
-            return self._plan_beside(study).release(summary, noise)
+            return self._plan_beside(study).privatise(summary, noise)
         masked = masked_plan(study)
         if isinstance(summary, PairSums) or masked is not None:
             if masked is None or not isinstance(summary, PairSums):
@@ -424,7 +424,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         In two rounds it is the receiver's: the sums by answer.
         """
         if (beside := self.beside(study)) is not None:
-            beside.check_sums(release)
+            beside.check_release(release)
             return
         if (masked := masked_plan(study)) is not None:
             masked.check(release)
@@ -442,7 +442,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             StudyError: it was not; says which of them to make the same.
         """
         if (plan := self.beside(study)) is not None and owner.name == plan.sender.name:
-            return plan.reread(source, release)
+            return plan.reread(owner, source, release)
         if source.procedure != self.name:
             raise StudyError(f"{self.name} reads releases of {self.name}, no others")
         if source.domain != study.domain:

@@ -578,4 +578,4 @@ def plan_beside(study: Study) -> AnsweredColumnPlan | None:
     if (len(group.levels) - 1) * (max(levels, default=2) - 1) > CONTRASTS_MAX:
         raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
     sums = GroupAnsweredSums(len(group.levels), len(own.numeric), levels)
-    return AnsweredColumnPlan(study, sender, receiver, group, own, sums)
+    return AnsweredColumnPlan(study, (sender, receiver, group, own), sums)

@@ -8,7 +8,7 @@ all their units together. What each costs and why: docs/mathematics/identity.md.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar
@@ -19,27 +19,29 @@ from pydantic import BaseModel
 
 from tacit_protocol.decimals import read_number
 from tacit_protocol.domain import Column, Table
-from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, sum_cells
+from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, Integers, sum_cells
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE
+from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE, CellNoise, cell_probabilities
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
-from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
-from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, Guarantee, LaplaceEvent
+from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource, laplace_multiplier
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
     Procedure,
     Progress,
+    PublicRuleError,
     QuestionTemplate,
     ReleaseError,
     Releases,
     RequiredParameter,
     StudyError,
-    SumsOfOwners,
     common_fields,
     decided,
     parse_parameters,
+    public_seed,
     require_shared_columns,
     require_work,
     reuse_warnings,
@@ -47,17 +49,30 @@ from tacit_protocol.procedures.base import (
     units_declared,
 )
 from tacit_protocol.procedures.counts.base import CountsShift, residual_panel, simulations
-from tacit_protocol.procedures.counts.release import COUNTS, laplace_counts
-from tacit_protocol.procedures.identity.release import (
-    COUNTED,
-    DECISIONS,
-    IdentityParameters,
-    IdentityPlan,
-    plan_of,
+from tacit_protocol.procedures.counts.release import (
+    COUNTS,
+    CountPlan,
+    check_counts,
+    count_noise,
+    gaussian_count_guarantee,
+    grid_of,
+    laplace_count_guarantee,
+    laplace_counts,
+    require_drawable_counts,
 )
-from tacit_protocol.procedures.identity.simulate import PlannedIdentity
-from tacit_protocol.procedures.identity.statistic import DRAW_WORK
-from tacit_protocol.procedures.masking import SharedNoise, is_masked
+from tacit_protocol.procedures.identity.privit import (
+    ClippedIdentity,
+    PrivitPlan,
+    Repetition,
+    plan_privit,
+    replicates_needed,
+)
+from tacit_protocol.procedures.identity.release import REPLICATES_MAX, IdentityParameters, Method
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity, Scores
+from tacit_protocol.procedures.identity.statistic import DRAW_WORK, GoodnessOfFit
+from tacit_protocol.procedures.identity.statistic import Null as NullKind
+from tacit_protocol.procedures.masking import masking_in, shared_noise_in, total_of
+from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.populations import Floats, SimulationModel, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
@@ -75,6 +90,9 @@ from tacit_protocol.verdicts.presentation import (
     from_draws,
     names_of,
 )
+
+NULL_STREAM = 3
+"""Spawn key under the study's seed of simulated null distributions."""
 
 STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""
@@ -115,15 +133,626 @@ class IdentityResult(PvalueVerdict):
         return self._finding(finding), f"  {self.method}, {self.cells} cells"
 
 
+class IdentityPlan(Plan):
+    """Categories held against a known distribution. What leaves, and is concluded, is each method's own.
+
+    Attributes:
+        grid: the cells.
+        probabilities: the known distribution of the cells, (k,).
+    """
+
+    rereads: ClassVar[bool] = True
+    masked_numbers: ClassVar[str] = "tables"
+
+    def __init__(self, study: Study, parameters: IdentityParameters) -> None:
+        self.study, self.parameters = study, parameters
+        self.require_draws()
+        if parameters.blocks is not None and parameters.blocks % 2 == 0:
+            raise StudyError("parameter blocks: a majority needs an odd number")
+        self.grid = grid_of(study, parameters)
+        self.probabilities = cell_probabilities(self.grid, parameters.probabilities)
+        self.settle()
+        if study.curator is not None or (len(study.owners) != 1 and self.shared is None):
+            raise StudyError(
+                "one owner's categories are tested, by its own agent: name one owner, or ask for the sum of "
+                'several with aggregation "masked"'
+            )
+        self.require_work()
+        self.check_units(units_declared(study))
+
+    def require_draws(self) -> None:
+        """Raise StudyError where no simulated p-value could be as small as the level."""
+        if self.study.level * (self.parameters.replicates + 1) < 1:
+            raise StudyError("the level is below 1 / (replicates + 1): ask for more replicates")
+
+    def settle(self) -> None:
+        """Set what the owner spends, of whom nobody masks here. Raises StudyError where that cannot be."""
+        chosen = self.parameters
+        if chosen.noise is not None or chosen.rho is not None:
+            raise StudyError("noise and rho are for mcgof and zcdp-gof alone")
+        if chosen.aggregation == "masked":
+            raise StudyError('masked sums are of counts: use zcdp-gof, or mcgof with noise "gaussian"')
+        masking_in(self.study, chosen)
+        self.release_size = 1
+
+    def require_work(self) -> None:
+        """Raise StudyError where the null distribution takes too long."""
+        if self.parameters.null != "chi-square":
+            require_work(len(self.probabilities) + DRAW_WORK, self.parameters.replicates)
+
+    def seed(self) -> np.random.SeedSequence:
+        """Return the public seed of simulated null distributions."""
+        return public_seed(self.study, NULL_STREAM)
+
+    # Numbers of units.
+
+    def fixed_by(self, units: int) -> object:
+        """Return what so many units fix. Raises StudyError where they do not serve the method."""
+        return units
+
+    def require_served(self, units: int) -> None:
+        """Raise PublicRuleError where so many units do not serve the method."""
+        try:
+            self.fixed_by(units)
+        except StudyError as error:
+            raise PublicRuleError("no-plan", str(error)) from None
+
+    def check_units(self, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where the method has no private form, or no blocks, for so many units."""
+        if self.study.owners[0].name in units:
+            self.require_served(units[self.study.owners[0].name])
+        super().check_units(units)
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where even a distribution that has nothing in common with the known one could be missed."""
+        if any(owner.name not in units for owner in self.study.owners):
+            return ()
+        count = sum(units[owner.name] for owner in self.study.owners)
+        try:
+            self.require_served(count)
+        except StudyError as error:
+            return (f"{HOPELESS}{error}",)
+        hopeless = (
+            f"{HOPELESS}even a wholly different distribution would be missed; ask for more units or epsilon",
+        )
+        return (hopeless if self.hides(count) else ()) + self.caveats(count)
+
+    def hides(self, units: int) -> bool:  # noqa: ARG002
+        """Whether noise alone does what the largest signal there can be, all units in one cell, does."""
+        return False
+
+    def caveats(self, units: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Say what else is to be known of the method at so many units."""
+        return ()
+
+    # What is checked, and read.
+
+    def check_shape(self, release: Release, vectors: Set[str], *, decides: bool) -> None:
+        """Raise ReleaseError where a release has not these vectors, or the decision, of units that serve."""
+        try:
+            self.require_served(release.units)
+        except StudyError as error:
+            raise ReleaseError(str(error)) from None
+        if set(release.vectors) != vectors or (release.decision is not None) != decides:
+            raise ReleaseError("the release has not the numbers, or the decision, that the study asks for")
+        if release.guarantee != self.guarantee:
+            raise ReleaseError("the release states another guarantee than the study")
+
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        """Raise StudyError: noisy counts alone are read again."""
+        raise StudyError(f"{self.parameters.method} reads no noisy counts: use mcgof or zcdp-gof")
+
+    def readable(self, releases: Releases) -> Release:
+        """Return what can be read: the one owner's release."""
+        return releases[self.study.owners[0].name]
+
+    def found(self, release: Release, report: Callable[[float], None]) -> dict[str, Any]:
+        """Return what the release tells, by field of the verdict."""
+        raise NotImplementedError
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> IdentityDecision | IdentityResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        study, shared = self.study, self.shared
+        counted = {owner.name: releases[owner.name].units for owner in study.owners}
+        found = self.found(self.readable(releases), step(progress, "simulating the null distribution"))
+        masked = () if shared is None else shared.caveats(self.masked_numbers)
+        kind: Any = self.verdict_type or IdentityResult
+        verdict: IdentityDecision | IdentityResult = kind(
+            **common_fields(study, counted, self.guarantee),
+            cells=self.grid.size,
+            warnings=self.warnings(counted) + masked + reuse_warnings(study),
+            **found,
+        )
+        return verdict
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        names = names_of(self.study) + ("" if self.shared is None else " together")
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"The categories of {names} do not follow the stated distribution",
+            f"No departure from the stated distribution was shown: the categories of {names} may follow it",
+        )
+
+    # Plans of studies.
+
+    def simulates(self) -> bool:
+        """Whether many studies can be simulated at once."""
+        return (self.parameters.samples, self.parameters.blocks) == (None, None)
+
+    def planned_test(self, units: int) -> PlannedIdentity:
+        """Return the method for simulated studies of so many units."""
+        chosen = self.parameters
+        return PlannedIdentity(
+            chosen.method,
+            self.probabilities,
+            units,
+            self.study.budget.epsilon,
+            self.study.level,
+            distance=chosen.distance,
+            weights=chosen.weights,
+            clipping=chosen.clipping,
+        )
+
+    def by_scores(self, scores: Scores, law: Floats, lots: Sequence[int], rng: np.random.Generator) -> Floats:
+        """Return 1 or 0 of each study, whether its score is beyond those of a simulated null."""
+        draws = null_draws(self.study.level, self.parameters.replicates)
+        return shared_rejections(
+            lambda size: scores(law, size, rng),
+            lambda: scores(self.probabilities, draws, rng),
+            lots,
+            self.study.level,
+        )
+
+
+# One decision.
+
+
 @dataclass(frozen=True)
-class IdentitySummary:
-    """Exact counts, and what decisions draw from them. They never leave the owner.
+class DrawnBlocks:
+    """Units, and what a decision draws from them. They never leave the owner.
 
     ``drawn`` holds privit's blocks (None where too many units were drawn), or how many blocks reject.
     """
 
-    counts: CellCounts = field(repr=False)
+    units: int
     drawn: npt.NDArray[np.int64] | int | None = field(repr=False, default=None)
+
+
+class DecisionPlan(IdentityPlan):
+    """The owner draws blocks of its units, and sends one private decision."""
+
+    cited: tuple[Citation, ...] = (PRIVIT,)
+    verdict_type: type[BaseVerdict] | None = IdentityDecision
+
+    def settle(self) -> None:
+        """Set what the owner spends: the whole of epsilon."""
+        budget = self.study.budget
+        super().settle()
+        self.guarantee = Guarantee(budget=budget, events=(ApproximateEvent(epsilon=budget.epsilon),))
+
+    def require_work(self) -> None:
+        """Raise StudyError where units are averages of rows."""
+        if self.study.averages_rows:
+            raise StudyError(
+                f"{self.parameters.method} draws rows: use another method, or unit_rows one, if units have "
+                "several rows"
+            )
+
+    def draw(
+        self, counts: Integers, units: int, rng: np.random.Generator
+    ) -> npt.NDArray[np.int64] | int | None:
+        """Draw from whole counts (k,) what decides."""
+        raise NotImplementedError
+
+    def decide(self, summary: DrawnBlocks, noise: NoiseSource) -> bool:
+        """Decide, by private noise."""
+        raise NotImplementedError
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> DrawnBlocks:
+        """Count the owner's units by cell, exactly, and draw blocks.
+
+        Blocks are drawn afresh, so that it does not matter in which order units are stored; ``order`` fixes
+        them, for audits and simulations alone. Raises StudyError where there are too few units, or the data
+        changed.
+        """
+        self.require_served(table.units)
+        counts = sum_cells(table, self.grid)
+        rng = order or np.random.default_rng()
+        return DrawnBlocks(counts.units, self.draw(counts.steps >> COUNT_BITS, table.units, rng))
+
+    def privatise(self, summary: DrawnBlocks, noise: NoiseSource) -> Release:
+        """Decide with the noise that the guarantee states."""
+        try:
+            decision = self.decide(summary, noise)
+        except NoiseError as error:
+            raise StudyError(str(error)) from None
+        return Release(decision=decision, units=summary.units, guarantee=self.guarantee)
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where the release is not one decision, with the study's guarantee."""
+        self.check_shape(release, set(), decides=True)
+
+    def method_words(self, units: int) -> str:
+        """Name the method, for a verdict on so many units."""
+        raise NotImplementedError
+
+    def found(self, release: Release, report: Callable[[float], None]) -> dict[str, Any]:
+        """Return the decision."""
+        report(1.0)
+        return {"method": self.method_words(release.units), "reject": release.decision}
+
+    def rejections(
+        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats | None:
+        """Return 1 or 0 of each study, whether it rejects; None where its blocks are stated."""
+        if not self.simulates():
+            return None
+        test = self.planned_test(units[0])
+        return np.concatenate([test.decisions(laws[0], size, rng) for size in lots]).astype(np.float64)
+
+
+class PrivitDecision(DecisionPlan):
+    """Priv'IT, Algorithm 1: the majority of private decisions on Poisson samples."""
+
+    def require_draws(self) -> None:
+        """Nothing is simulated."""
+
+    def fixed_by(self, units: int) -> PrivitPlan:
+        """Return the blocks. Raises StudyError where none are private and keep the level."""
+        chosen = self.parameters
+        return plan_privit(
+            self.probabilities,
+            units,
+            self.study.budget.epsilon,
+            chosen.distance,
+            self.study.level,
+            samples=chosen.samples,
+            blocks=chosen.blocks,
+        )
+
+    def draw(self, counts: Integers, units: int, rng: np.random.Generator) -> npt.NDArray[np.int64] | None:
+        """Draw the blocks; None where too many units were drawn."""
+        return self.fixed_by(units).draw(counts, rng)
+
+    def decide(self, summary: DrawnBlocks, noise: NoiseSource) -> bool:
+        """Return what most blocks decide."""
+        blocks = None if summary.drawn is None else np.asarray(summary.drawn)
+        return self.fixed_by(summary.units).decide(blocks, noise)
+
+    def method_words(self, units: int) -> str:
+        """Name the method and its blocks."""
+        found = self.fixed_by(units)
+        return (
+            f"Priv'IT, {found.blocks} blocks of {found.instance.samples:.6g} units on average, "
+            "private decision"
+        )
+
+
+class RepeatedDecision(DecisionPlan):
+    """The baseline: a chi-square test repeated on blocks, of which a private coin tells."""
+
+    def require_draws(self) -> None:
+        """Raise StudyError where no block's simulated p-value could be as small as its level."""
+        needed = replicates_needed(self.study.level)
+        if self.parameters.replicates >= needed:
+            return
+        if needed <= REPLICATES_MAX:
+            raise StudyError(
+                f"no block could ever reject at this level: ask for {needed} replicates, or a larger level"
+            )
+        raise StudyError(
+            "no block could ever reject at this level: ask for a larger level, or use another method"
+        )
+
+    @property
+    def repetition(self) -> Repetition:
+        """The blocks."""
+        return Repetition(self.probabilities, self.study.budget.epsilon, self.study.level)
+
+    def require_served(self, units: int) -> None:
+        """Raise PublicRuleError where there are fewer units than blocks, or blocks too small."""
+        try:
+            self.repetition.block_units(units)
+        except StudyError as error:
+            few = units < self.repetition.blocks
+            raise PublicRuleError("too-few-units" if few else "no-plan", str(error)) from None
+
+    def caveats(self, units: int) -> tuple[str, ...]:  # noqa: ARG002
+        """Say that it is a baseline."""
+        return ("repetition is a baseline: every other method sees more",)
+
+    def draw(self, counts: Integers, units: int, rng: np.random.Generator) -> int:  # noqa: ARG002
+        """Draw the blocks, and return how many of them reject."""
+        blocks = self.repetition.draw(counts, rng)
+        return self.repetition.rejections(blocks, self.parameters.replicates, self.seed())
+
+    def decide(self, summary: DrawnBlocks, noise: NoiseSource) -> bool:
+        """Toss the private coin."""
+        return self.repetition.decide(int(np.asarray(summary.drawn)), noise)
+
+    def method_words(self, units: int) -> str:  # noqa: ARG002
+        """Name the method and its blocks."""
+        return f"chi-square test repeated on {self.repetition.blocks} blocks, private decision"
+
+
+# One statistic.
+
+
+class StatisticPlan(IdentityPlan):
+    """privit-laplace: the owner sends one noisy statistic; of clipping "filter", as published, counts too."""
+
+    cited: tuple[Citation, ...] = (PRIVIT,)
+
+    def settle(self) -> None:
+        """Set what the owner spends: epsilon, of which counts have a half."""
+        super().settle()
+        self.filters = self.parameters.clipping == "filter"
+        budget = self.study.budget
+        event = LaplaceEvent(noise_multiplier=laplace_multiplier(budget.epsilon / (2 if self.filters else 1)))
+        self.multiplier = event.noise_multiplier
+        self.guarantee = Guarantee(budget=budget, events=(event, event) if self.filters else (event,))
+        self.release_size += self.grid.size if self.filters else 0
+        require_drawable_counts(self.grid.size, COUNT_BITS, self.guarantee)
+
+    def clipped(self, units: int) -> ClippedIdentity:
+        """Return the statistic; its published form has the published weights too."""
+        scale = count_noise(self.guarantee)[1] if self.filters else None
+        published = (
+            self.parameters.weights or ("published" if self.filters else "noise-aware")
+        ) == "published"
+        multiplier = None if published else self.multiplier
+        return ClippedIdentity(self.probabilities, units, self.parameters.distance, scale, multiplier)
+
+    def fixed_by(self, units: int) -> LaplaceStatistic:
+        """Return how the statistic leaves. Raises StudyError where it cannot."""
+        clipped = self.clipped(units)
+        statistic = LaplaceStatistic(clipped.sensitivity, clipped.largest, self.multiplier)
+        statistic.bits  # noqa: B018 (raises where there is no grid)
+        return statistic
+
+    def hides(self, units: int) -> bool:
+        """Whether noise is as large as the statistic can be."""
+        noise = self.fixed_by(units).scale * math.log(1 / (2 * self.study.level))
+        return self.clipped(units).largest < noise
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> CellCounts:  # noqa: ARG002
+        """Count the owner's units by cell, exactly."""
+        self.require_served(table.units)
+        return sum_cells(table, self.grid)
+
+    def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
+        """Add the noise that the guarantee states."""
+        value = float(self.clipped(summary.units).statistic(summary.counts))
+        try:
+            vectors = {STATISTIC: self.fixed_by(summary.units).release(value, noise)}
+            if self.filters:
+                vectors[COUNTS] = laplace_counts(summary.steps, COUNT_BITS, self.guarantee, noise)
+        except NoiseError as error:
+            raise StudyError(str(error)) from None
+        return Release(vectors=vectors, units=summary.units, guarantee=self.guarantee)
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where the release has not the statistic and counts that the study fixes."""
+        self.check_shape(release, {STATISTIC, COUNTS} if self.filters else {STATISTIC}, decides=False)
+        fixed, vector = self.fixed_by(release.units), release.vectors[STATISTIC]
+        same = vector.noise == "laplace" and abs(vector.scale / fixed.scale - 1) <= SCALE_TOLERANCE
+        if not same or vector.exponent != -fixed.bits or len(vector.values) != 1:
+            raise ReleaseError("the statistic has not the grid and the noise that the study fixes")
+        if self.filters:
+            try:
+                counts, cells = release.vectors[COUNTS], self.grid.size
+                check_counts(counts, release.guarantee, cells, COUNT_BITS, self.guarantee)
+            except ValueError as error:
+                raise ReleaseError(str(error)) from None
+
+    def found(self, release: Release, report: Callable[[float], None]) -> dict[str, Any]:
+        """Return the statistic and its p-value."""
+        draws = self.parameters.replicates
+        clipped, noisy = self.clipped(release.units), release.vectors[STATISTIC]
+        counted = release.vectors[COUNTS].mean(1) if COUNTS in release.vectors else None
+        score = float(clipped.scores(float(noisy.mean(1)[0]), counted))
+        pvalue = clipped.pvalue(score, noisy.scale, draws, self.seed(), report)
+        words = f"Priv'IT, noisy statistic, {self.parameters.clipping} clipping, {draws} simulations"
+        return {"method": words} | decided(self.study, float(noisy.mean(1)[0]), pvalue)
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        if any(owner.name not in releases for owner in self.study.owners):
+            return None
+        release = self.readable(releases)
+        clipped, scale = self.clipped(release.units), release.vectors[STATISTIC].scale
+        replicates = affordable(self.parameters.replicates, self.grid.size)
+        seeds = self.seed().spawn(replicates or 0)
+        draws = [clipped.simulate(np.random.default_rng(seed), scale, 1)[0] for seed in seeds]
+        return _drawn_null(draws, self.study.level)
+
+    def rejections(
+        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats | None:
+        """Return 1 or 0 of each study, whether it rejects; None where its samples are stated."""
+        if not self.simulates():
+            return None
+        return self.by_scores(self.planned_test(units[0]).scores(), laws[0], lots, rng)
+
+
+# Noisy counts.
+
+
+class CountedIdentity(IdentityPlan, CountPlan):
+    """Noisy counts, of one owner or masked; those of an earlier study are read again."""
+
+    def settle(self) -> None:
+        """Set the noise on the counts. Raises StudyError where it cannot be."""
+        claim = self.claim()
+        noise = "gaussian" if isinstance(claim.events[0], GaussianEvent) else "laplace"
+        self.spend(claim, shared_noise_in(self.study, self.parameters, noise, lambda: claim))
+
+    def claim(self) -> Guarantee:
+        """Return the guarantee of the counts. Raises StudyError where the study cannot have it."""
+        raise NotImplementedError
+
+    def name_of(self, fit: GoodnessOfFit) -> str:
+        """Name the method."""
+        raise NotImplementedError
+
+    @property
+    def null_kind(self) -> NullKind:
+        """How the null distribution is found: MCGOF's by simulation."""
+        return "monte-carlo"
+
+    def fitted(self, units: int, noise: CellNoise | None = None) -> GoodnessOfFit:
+        """Return the statistic, by default with the noise of the study's own release."""
+        weights = self.parameters.weights or "noise-aware"
+        return GoodnessOfFit(self.probabilities, units, noise or self.noise, weights)
+
+    def hides(self, units: int) -> bool:
+        """Whether noise is as large as the statistic of all units in one cell."""
+        spread = math.sqrt(2 * self.grid.size) * self.fitted(units).noise.variance
+        return units**2 < 2 * spread
+
+    def caveats(self, units: int) -> tuple[str, ...]:
+        """Say where the chi-square distribution may not hold."""
+        if self.null_kind == "chi-square" and not self.fitted(units).chi_square_holds:
+            return ("cells are too rare for the chi-square distribution: the level may be broken",)
+        return ()
+
+    def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
+        """Add the noise that the guarantee states."""
+        try:
+            return CountPlan.privatise(self, summary, noise)
+        except NoiseError as error:
+            raise StudyError(str(error)) from None
+
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:
+        """Return the noisy counts of an earlier study: of the same cells, or of finer ones, added up."""
+        return CountPlan.reread(self, owner, source, release)
+
+    def readable(self, releases: Releases) -> Release:
+        """Return what can be read: the one owner's release, or the sum of those that are masked."""
+        if self.shared is not None:
+            return total_of(self.shared.masking, releases)
+        return super().readable(releases)
+
+    def found(self, release: Release, report: Callable[[float], None]) -> dict[str, Any]:
+        """Return the statistic and its p-value."""
+        table = self.read(release)
+        fit = self.fitted(release.units, table.noises[0])
+        fitted = fit.test(table.counts, self.null_kind, self.parameters.replicates, self.seed(), report)
+        # What an owner spent: where they mask, by its own share of the noise.
+        own = table.noises[0] if self.shared is None else self.noise
+        rho = own.scale**-2 if fit.noise.kind == "gaussian" else None
+        found = {"method": f"{self.name_of(fit)}, {fit.noise.kind} counts, {fitted.null}", "rho": rho}
+        return found | decided(self.study, fitted.statistic, fitted.pvalue)
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        if any(owner.name not in releases for owner in self.study.owners):
+            return None
+        release = self.readable(releases)
+        fit = self.fitted(release.units, self.read(release).noises[0])
+        if fit.by_chi_square(self.null_kind):
+            return chi_square(len(self.probabilities) - 1, float(verdict["statistic"]), self.study.level)
+        replicates = affordable(self.parameters.replicates, self.grid.size)
+        seeds = self.seed().spawn(replicates or 0)
+        draws = [float(fit.statistic(fit.simulate(np.random.default_rng(seed)))) for seed in seeds]
+        return _drawn_null(draws, self.study.level)
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return the cells with the largest residuals; none where the counts are not at hand."""
+        if any(owner.name not in releases for owner in self.study.owners):
+            return []
+        table = self.read(self.readable(releases))
+        expected = table.units * self.probabilities
+        spread = np.sqrt(np.maximum(expected * (1 - self.probabilities) + table.noise_variance, 1.0))
+        residuals = {"": (table.counts - expected) / spread}
+        return residual_panel("Cells against the distribution", self.grid, residuals, {})
+
+    def rejections(
+        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats | None:
+        """Return 1 or 0 of each study, whether it rejects; None where owners mask."""
+        if self.shared is not None or not self.simulates():
+            return None
+        fit = self.fitted(units[0])
+        if fit.by_chi_square(self.null_kind):
+            found = fit.scores(laws[0], sum(lots), rng)
+            return np.array([float(fit.chi_square_pvalue(one) <= self.study.level) for one in found])
+        return self.by_scores(fit.scores, laws[0], lots, rng)
+
+
+class Mcgof(CountedIdentity):
+    """MCGOF: counts in Laplace noise, or in Gaussian."""
+
+    cited: tuple[Citation, ...] = (CHI_SQUARED,)
+
+    def claim(self) -> Guarantee:
+        """Return the guarantee of the noise that the study asks for."""
+        budget, chosen = self.study.budget, self.parameters
+        if chosen.noise == "gaussian":
+            return gaussian_count_guarantee(budget, chosen.rho)
+        if chosen.rho is not None:
+            raise StudyError("rho is of Gaussian counts alone: use zcdp-gof, or Gaussian noise")
+        return laplace_count_guarantee(budget)
+
+    def name_of(self, fit: GoodnessOfFit) -> str:
+        """Name the method and its weights."""
+        return f"MCGOF, {fit.weights} weights"
+
+
+class ZcdpGof(CountedIdentity):
+    """zCDP-GOF: counts in Gaussian noise."""
+
+    cited: tuple[Citation, ...] = (NEW_CLASS,)
+
+    def require_draws(self) -> None:
+        """Raise StudyError where no simulated p-value could be as small as the level."""
+        if self.parameters.null != "chi-square":
+            super().require_draws()
+
+    def claim(self) -> Guarantee:
+        """Return the guarantee of Gaussian noise."""
+        if self.parameters.weights == "published":
+            raise StudyError("zcdp-gof has weights of its own: leave weights out, or use mcgof")
+        if self.parameters.noise == "laplace":
+            raise StudyError("zcdp-gof has Gaussian noise: use mcgof with Laplace noise")
+        return gaussian_count_guarantee(self.study.budget, self.parameters.rho)
+
+    def name_of(self, fit: GoodnessOfFit) -> str:  # noqa: ARG002
+        """Name the method."""
+        return "zCDP-GOF"
+
+    @property
+    def null_kind(self) -> NullKind:
+        """How the null distribution is found, as the study says."""
+        return self.parameters.null
+
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:
+        """Return the noisy counts of an earlier study, which must be Gaussian."""
+        found = super().reread(owner, source, release)
+        if self.read(found).noises[0].kind != "gaussian":
+            raise StudyError("zcdp-gof reads Gaussian counts: use mcgof for these")
+        return found
+
+
+PLANS: Mapping[Method, type[IdentityPlan]] = {
+    "privit": PrivitDecision,
+    "privit-laplace": StatisticPlan,
+    "mcgof": Mcgof,
+    "zcdp-gof": ZcdpGof,
+    "repetition": RepeatedDecision,
+}
+
+
+def _drawn_null(draws: Sequence[float], level: float) -> Null | None:
+    words = simulations(len(draws), "data that follow it")
+    return from_draws(words, np.array(draws), level) if draws else None
 
 
 class KnownCells(CountsShift):
@@ -140,12 +769,11 @@ class KnownCells(CountsShift):
         return self.probabilities(self.study.parameters["probabilities"])
 
 
-class IdentityTest(SumsOfOwners, Procedure):
+class IdentityTest(Procedure):
     """See the module. Registered as ``identity``."""
 
     name: ClassVar[str] = "identity"
     title: ClassVar[str] = "Do categories follow a known distribution?"
-    masked_numbers: ClassVar[str] = "tables"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
@@ -179,240 +807,11 @@ class IdentityTest(SumsOfOwners, Procedure):
             ),
         )
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
+    def plan(self, study: Study) -> IdentityPlan:
+        """Return the plan of a study, by its method."""
         require_shared_columns(study)
-        plan = plan_of(study)
-        if study.curator is not None or (len(study.owners) != 1 and plan.shared is None):
-            raise StudyError(
-                "one owner's categories are tested, by its own agent: name one owner, or ask for the sum of "
-                'several with aggregation "masked"'
-            )
-        if study.averages_rows and plan.method in DECISIONS:
-            raise StudyError(
-                f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
-            )
-        if plan.method not in DECISIONS and plan.parameters.null != "chi-square":
-            require_work(len(plan.probabilities) + DRAW_WORK, plan.parameters.replicates)
-        self.check_units(study, units_declared(study))
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where the method has no private form, or no blocks, for so many units."""
-        if study.owners[0].name in units:
-            plan_of(study).check_units(units[study.owners[0].name])
-        self.require_room(study, units)
-
-    def verdict_type(self, study: Study) -> type[BaseVerdict]:
-        """Return what a study's verdict is: a test, or a decision alone."""
-        method = parse_parameters(IdentityParameters, study).method
-        return IdentityDecision if method in DECISIONS else IdentityResult
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what an owner spends: pure epsilon, or Gaussian noise for zcdp-gof."""
-        return plan_of(study).guarantee
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise of masked tables; None of one owner's."""
-        return plan_of(study).shared
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:
-        """Say of masked tables what is gained and hidden, and what it costs."""
-        return self.asked_of_masks(study)
-
-    def release_size(self, study: Study) -> int:
-        """Return how many noisy numbers the owner sends; 1 for a decision."""
-        plan = plan_of(study)
-        if plan.method in COUNTED:
-            return plan.grid.size
-        filtered = plan.method == "privit-laplace" and plan.parameters.clipping == "filter"
-        return 1 + (plan.grid.size if filtered else 0)
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a distribution that has nothing in common with the known one could be missed."""
-        plan = plan_of(study)
-        if any(owner.name not in units for owner in study.owners):
-            return ()
-        count = sum(units[owner.name] for owner in study.owners)
-        try:
-            plan.check_units(count)
-        except StudyError as error:
-            return (f"{HOPELESS}{error}",)
-        return _hopes(plan, count) + _caveats(plan, count)
-
-    def summarise(
-        self, study: Study, table: Table, order: np.random.Generator | None = None
-    ) -> IdentitySummary:
-        """Count the owner's units by cell, exactly, and draw the blocks of a decision.
-
-        Blocks are drawn afresh, so that it does not matter in which order units are stored; ``order`` fixes
-        them, for audits and simulations alone. Raises StudyError where there are too few units, or the data
-        changed.
-        """
-        plan = plan_of(study)
-        plan.check_units(table.units)
-        counts = sum_cells(table, plan.grid)
-        whole, rng = counts.steps >> COUNT_BITS, order or np.random.default_rng()
-        if plan.method == "privit":
-            return IdentitySummary(counts, plan.privit(table.units).draw(whole, rng))
-        if plan.method == "repetition":
-            blocks = plan.repetition.draw(whole, rng)
-            rejections = plan.repetition.rejections(blocks, plan.parameters.replicates, plan.seed())
-            return IdentitySummary(counts, rejections)
-        return IdentitySummary(counts)
-
-    def privatise(self, study: Study, summary: IdentitySummary, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states, or decide with it."""
-        plan, counts = plan_of(study), summary.counts
-        fields: dict[str, Any] = {"units": counts.units, "guarantee": plan.guarantee}
-        try:
-            if plan.method == "privit":
-                blocks = None if summary.drawn is None else np.asarray(summary.drawn)
-                return Release(decision=plan.privit(counts.units).decide(blocks, noise), **fields)
-            if plan.method == "repetition":
-                rejections = int(np.asarray(summary.drawn))
-                return Release(decision=plan.repetition.decide(rejections, noise), **fields)
-            return Release(vectors=_vectors(plan, counts, noise), **fields)
-        except NoiseError as error:
-            raise StudyError(str(error)) from None
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        plan = plan_of(study)
-        _check_units(plan, release)
-        if plan.method in COUNTED:
-            plan.counted.check(release)
-            return
-        _check_shape(plan, release)
-        if release.guarantee != plan.guarantee:
-            raise ReleaseError("the release states another guarantee than the study")
-        if plan.method == "privit-laplace":
-            _check_statistic(plan, release)
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where an earlier release, read again, has not this study's cells and units."""
-        plan = plan_of(study)
-        _check_units(plan, release)
-        plan.counted.read(release)
-
-    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
-        """Return the noisy counts of an earlier study: of the same cells, or of finer ones, added up.
-
-        Raises:
-            StudyError: they are not, the earlier study released no counts, or counts with another noise.
-        """
-        plan = plan_of(study)
-        if plan.method not in COUNTED:
-            raise StudyError(f"{plan.method} reads no noisy counts: use mcgof or zcdp-gof")
-        found = plan.counted.reread(source, release)
-        if plan.method == "zcdp-gof" and plan.counted.read(found).noises[0].kind != "gaussian":
-            raise StudyError("zcdp-gof reads Gaussian counts: use mcgof for these")
-        return found
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        names = names_of(study) + (" together" if is_masked(study) else "")
-        return decision_sentence(
-            study,
-            verdict,
-            f"The categories of {names} do not follow the stated distribution",
-            f"No departure from the stated distribution was shown: the categories of {names} may follow it",
-        )
-
-    def works(self, study: Study) -> tuple[Citation, ...]:
-        """Return the works that the study's method comes from."""
-        match study.parameters.get("method"):
-            case "privit" | "privit-laplace" | "repetition":
-                return (PRIVIT,)
-            case "zcdp-gof":
-                return (NEW_CLASS,)
-            case _:
-                return (CHI_SQUARED,)
-
-    def rejections(
-        self,
-        study: Study,
-        laws: Sequence[Floats],
-        units: Sequence[int],
-        lots: Sequence[int],
-        rng: np.random.Generator,
-    ) -> Floats | None:
-        """Simulate studies by their statistics, or decisions; see ``SimulatedAtOnce``."""
-        plan = plan_of(study)
-        chosen, n, law = plan.parameters, units[0], laws[0]
-        if plan.shared is not None or (chosen.samples, chosen.blocks) != (None, None):
-            return None
-        test = PlannedIdentity(
-            plan.method,
-            plan.probabilities,
-            n,
-            study.budget.epsilon,
-            study.level,
-            distance=chosen.distance,
-            weights=chosen.weights,
-            clipping=chosen.clipping,
-        )
-        if plan.method in DECISIONS:
-            return np.concatenate([test.decisions(law, size, rng) for size in lots]).astype(np.float64)
-        scores, draws = test.scores(), null_draws(study.level, chosen.replicates)
-        if plan.method in COUNTED:
-            fit = plan.fitted(n)
-            scores = fit.scores
-            if fit.by_chi_square(plan.null):
-                found = scores(law, sum(lots), rng)
-                return np.array([float(fit.chi_square_pvalue(one) <= study.level) for one in found])
-        return shared_rejections(
-            lambda size: scores(law, size, rng),
-            lambda: scores(plan.probabilities, draws, rng),
-            lots,
-            study.level,
-        )
-
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution again; simulations are the verdict's, or the first of them."""
-        if any(owner.name not in releases for owner in study.owners):
-            return None
-        plan, statistic = plan_of(study), float(verdict["statistic"])
-        release = plan.read(releases)
-        drawn = _draws(plan, release)
-        if isinstance(drawn, int):
-            return chi_square(drawn, statistic, study.level)
-        return (
-            None
-            if drawn is None
-            else from_draws(simulations(len(drawn), "data that follow it"), drawn, study.level)
-        )
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
-        """Return the cells with the largest residuals; none where no counts were released."""
-        if any(owner.name not in releases for owner in study.owners):
-            return []
-        plan = plan_of(study)
-        release = plan.read(releases)
-        if not release.vectors or (COUNTS not in release.vectors and len(release.vectors) > 1):
-            return []
-        if plan.method == "privit-laplace":
-            return []
-        table = plan.counted.read(release)
-        expected = table.units * plan.probabilities
-        spread = np.sqrt(np.maximum(expected * (1 - plan.probabilities) + table.noise_variance, 1.0))
-        residuals = {"": (table.counts - expected) / spread}
-        return residual_panel("Cells against the distribution", plan.grid, residuals, {})
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        plan = plan_of(study)
-        shared, units = plan.shared, {owner.name: releases[owner.name].units for owner in study.owners}
-        caveats = () if shared is None else shared.caveats(self.masked_numbers)
-        found = _found(plan, plan.read(releases), step(progress, "simulating the null distribution"))
-        kind = IdentityDecision if plan.method in DECISIONS else IdentityResult
-        return kind(
-            **common_fields(study, units, None if shared is None else shared.own),
-            cells=plan.grid.size,
-            warnings=self.warnings(study, units) + caveats + reuse_warnings(study),
-            **found,
-        )
+        parameters = parse_parameters(IdentityParameters, study)
+        return PLANS[parameters.method](study, parameters)
 
 
 def probabilities_of(text: str, cells: int) -> list[float]:
@@ -432,114 +831,3 @@ def probabilities_of(text: str, cells: int) -> list[float]:
     if abs(math.fsum(found) - 1) > SUM_TOLERANCE:
         raise ValueError(f"they add up to {math.fsum(found):g}, and must add up to 1")
     return found
-
-
-def _vectors(plan: IdentityPlan, counts: CellCounts, noise: NoiseSource) -> dict[str, NoisyVector]:
-    if plan.method in COUNTED:
-        return dict(plan.counted.privatise(counts, noise).vectors)
-    clipped = plan.clipped(counts.units)
-    value = float(clipped.statistic(counts.counts))
-    vectors = {STATISTIC: plan.released(counts.units).release(value, noise)}
-    if plan.parameters.clipping == "filter":
-        vectors[COUNTS] = laplace_counts(counts.steps, COUNT_BITS, plan.guarantee, noise)
-    return vectors
-
-
-def _check_units(plan: IdentityPlan, release: Release) -> None:
-    try:
-        plan.check_units(release.units)
-    except StudyError as error:
-        raise ReleaseError(str(error)) from None
-
-
-def _check_shape(plan: IdentityPlan, release: Release) -> None:
-    decides = plan.method in DECISIONS
-    expected = set() if decides else {STATISTIC}
-    if plan.method == "privit-laplace" and plan.parameters.clipping == "filter":
-        expected.add(COUNTS)
-    if set(release.vectors) != expected or (release.decision is not None) != decides:
-        raise ReleaseError("the release has not the numbers, or the decision, that the study asks for")
-
-
-def _check_statistic(plan: IdentityPlan, release: Release) -> None:
-    fixed, vector = plan.released(release.units), release.vectors[STATISTIC]
-    same = vector.noise == "laplace" and abs(vector.scale / fixed.scale - 1) <= SCALE_TOLERANCE
-    if not same or vector.exponent != -fixed.bits or len(vector.values) != 1:
-        raise ReleaseError("the statistic has not the grid and the noise that the study fixes")
-    if COUNTS in release.vectors:
-        counts = release.model_copy(update={"vectors": {COUNTS: release.vectors[COUNTS]}})
-        plan.counted.check(counts)
-
-
-def _found(plan: IdentityPlan, release: Release, report: Callable[[float], None]) -> dict[str, Any]:
-    """Return what the release tells, by field of the verdict."""
-    if release.decision is not None:
-        report(1.0)
-        return {"method": _decision_method(plan, release.units), "reject": release.decision}
-    draws = plan.parameters.replicates
-    if plan.method == "privit-laplace":
-        clipped, noisy = plan.clipped(release.units), release.vectors[STATISTIC]
-        counted = release.vectors[COUNTS].mean(1) if COUNTS in release.vectors else None
-        statistic = float(noisy.mean(1)[0])
-        score = float(clipped.scores(statistic, counted))
-        pvalue = clipped.pvalue(score, noisy.scale, draws, plan.seed(), report)
-        words = f"Priv'IT, noisy statistic, {plan.parameters.clipping} clipping, {draws} simulations"
-        return {"method": words} | decided(plan.study, statistic, pvalue)
-    table = plan.counted.read(release)
-    fit = plan.fitted(release.units, table.noises[0])
-    fitted = fit.test(table.counts, plan.null, draws, plan.seed(), report)
-    name = "zCDP-GOF" if plan.method == "zcdp-gof" else f"MCGOF, {fit.weights} weights"
-    # What an owner spent: where they mask, by its own share of the noise.
-    own = table.noises[0] if plan.shared is None else plan.counted.noise
-    rho = own.scale**-2 if fit.noise.kind == "gaussian" else None
-    found = {"method": f"{name}, {fit.noise.kind} counts, {fitted.null}", "rho": rho}
-    return found | decided(plan.study, fitted.statistic, fitted.pvalue)
-
-
-def _decision_method(plan: IdentityPlan, units: int) -> str:
-    if plan.method == "repetition":
-        return f"chi-square test repeated on {plan.repetition.blocks} blocks, private decision"
-    found = plan.privit(units)
-    return (
-        f"Priv'IT, {found.blocks} blocks of {found.instance.samples:.6g} units on average, private decision"
-    )
-
-
-def _hopes(plan: IdentityPlan, units: int) -> tuple[str, ...]:
-    """Compare the largest signal there can be, all units in one cell, with what noise alone does."""
-    hopeless = (
-        f"{HOPELESS}even a wholly different distribution would be missed; ask for more units or epsilon"
-    )
-    if plan.method in COUNTED:
-        spread = math.sqrt(2 * plan.grid.size) * plan.fitted(units).noise.variance
-        return (hopeless,) if units**2 < 2 * spread else ()
-    if plan.method == "privit-laplace":
-        clipped = plan.clipped(units)
-        noise = plan.released(units).scale * math.log(1 / (2 * plan.study.level))
-        return (hopeless,) if clipped.largest < noise else ()
-    return ()
-
-
-def _caveats(plan: IdentityPlan, units: int) -> tuple[str, ...]:
-    if plan.method == "repetition":
-        return ("repetition is a baseline: every other method sees more",)
-    if plan.null == "chi-square" and not plan.fitted(units).chi_square_holds:
-        return ("cells are too rare for the chi-square distribution: the level may be broken",)
-    return ()
-
-
-def _draws(plan: IdentityPlan, release: Release) -> npt.NDArray[np.float64] | int | None:
-    """Return simulated statistics, or the degrees of freedom where the null is chi-squared."""
-    replicates = affordable(plan.parameters.replicates, plan.grid.size)
-    seeds = plan.seed().spawn(replicates or 0)
-    if plan.method not in COUNTED:
-        clipped, scale = plan.clipped(release.units), release.vectors[STATISTIC].scale
-        draws = [clipped.simulate(np.random.default_rng(seed), scale, 1)[0] for seed in seeds]
-        return np.array(draws) if draws else None
-    fit = plan.fitted(release.units, plan.counted.read(release).noises[0])
-    exact = plan.null == "auto" and fit.weights == "noise-aware" and fit.chi_square_holds
-    if plan.null == "chi-square" or exact:
-        return len(plan.probabilities) - 1
-    if not seeds:
-        return None
-    return np.array([float(fit.statistic(fit.simulate(np.random.default_rng(seed)))) for seed in seeds])

@@ -26,7 +26,6 @@ from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,
     CODES_MAX,
     COORDINATES_MAX,
-    Guarantee,
     RandomisedAnswers,
     answer_bits,
 )
@@ -49,8 +48,9 @@ from tacit_protocol.procedures.base import (
     StudyError,
     public_seed,
     require_noise,
+    units_declared,
 )
-from tacit_protocol.procedures.plan import Combined, Relay
+from tacit_protocol.procedures.plan import Combined, Plan, Relay, Releases
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.verdicts.base import BaseVerdict
 
@@ -90,65 +90,103 @@ class OwnSums:
     part: SumPart = field(repr=False)
 
 
-@dataclass(frozen=True)
-class AnsweredColumnPlan:
-    """What such a study fixes before any data.
+class AnsweredColumnPlan(Plan):
+    """Randomised answers of one owner's only column, and sums of another's rows by them.
+
+    A subclass concludes. It is made of what :func:`beside` returns.
 
     Attributes:
         column: the sender's only column.
         own: the receiver's columns.
         sums: what the receiver sums.
+        codes: how many answers there are: one of each listed level. Others, and missing ones, answer blindly.
+        costs: what each owner spends, by name: all of epsilon, and no delta.
     """
 
-    study: Study
-    sender: Owner
-    receiver: Owner
-    column: CategoricalColumn
-    own: Domain
-    sums: AnsweredSums = field(repr=False)
+    rereads: ClassVar[bool] = True
+    relay: Relay
 
-    @property
-    def codes(self) -> int:
-        """How many answers there are: one of each listed level. Others, and missing ones, answer blindly."""
-        return answered_categories(self.column)
+    def __init__(
+        self, study: Study, between: tuple[Owner, Owner, CategoricalColumn, Domain], sums: AnsweredSums
+    ) -> None:
+        self.study, self.sums = study, sums
+        self.sender, self.receiver, self.column, self.own = sender, receiver, column, _ = between
+        self.codes = answered_categories(column)
+        self.guarantee = choice_guarantee(study.budget)
+        self.costs = {sender.name: self.guarantee, receiver.name: laplace_sum_guarantee(study.budget)}
+        # One answer a unit: without their number, at most.
+        self.release_size = next(iter(units_declared(study).values()), COORDINATES_MAX)
+        odds = math.exp(study.budget.epsilon)
+        self.relay = Relay(
+            sender,
+            receiver,
+            publishes=True,
+            sealed=False,
+            numbers=len(sums.part(UNITS_MIN).sums),
+            sends=(
+                f"of every unit, one randomised answer to which level of {column.name} it has. It is a "
+                f"record of a person, who is known to the other owner, and is seen by {receiver.name}, "
+                "the tester and the analyst. It may be false: whatever else is known, it changes nobody's "
+                f"odds of having one level or another by more than a factor of {odds:.3g}"
+            ),
+            costs=self.costs,
+        )
 
-    @property
-    def costs(self) -> Mapping[str, Guarantee]:
-        """What each owner spends: all of epsilon, and no delta."""
-        budget = self.study.budget
-        return {
-            self.sender.name: choice_guarantee(budget),
-            self.receiver.name: laplace_sum_guarantee(budget),
-        }
+    def check_units(self, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where so many units cannot be answered for, or their noise not drawn."""
+        for count in units.values():
+            require_countable(self.codes, count)
+            require_noise(partial(self._require_drawable, count))
+
+    def _require_drawable(self, units: int) -> None:
+        require_laplace(self.sums.part(units), self.costs[self.receiver.name])
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where no difference between levels could be seen, at these numbers of units."""
+        kept = retention(self.study.budget.epsilon_micro, self.codes)
+        if units and min(units.values()) * kept**2 / self.codes < SIGNAL_HOPELESS:
+            return (
+                f"{HOPELESS}randomised answers of so few units hide whatever goes with "
+                f"{self.column.name}; ask for more units, fewer levels, or a larger epsilon",
+            )
+        return ()
 
     # What leaves.
 
-    def read(self, table: Table, received: Release | None = None) -> OwnCodes | OwnSums:
-        """Read one row of every unit of an owner's table, exactly; ``received`` makes it the receiver's.
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> OwnCodes:  # noqa: ARG002
+        """Read the column in one row of every unit of the sender's table, exactly."""
+        self._require_held(self.sender, table)
+        rows = self._rows(table)
+        cells = ColumnCells(self.column, 0, self.codes, bought=False)
+        return OwnCodes(cells.codes(rows.numeric, rows.categorical, ()))
+
+    def combine(self, received: Releases, table: Table) -> Combined:
+        """Sum one row of every unit of the receiver's table by the sender's answers, exactly.
 
         Raises:
             StudyError: the owners count different numbers of units.
         """
+        (sent,) = received.values()
+        self._require_held(self.receiver, table)
+        if sent.units != table.units:
+            raise StudyError("the owners counted different numbers of units: their rows are not aligned")
+        rows = self._rows(table)
+        return Combined(
+            summary=OwnSums(table.units, self.sums.part(table.units, self.answers_in(sent).values(), rows))
+        )
+
+    def _require_held(self, owner: Owner, table: Table) -> None:
         require_countable(self.codes, table.units)
-        owner = self.sender if received is None else self.receiver
         if table.domain != self.study.domain_of(owner):
             raise StudyError(
                 f"{self.receiver.name} reads its rows beside the answers of {self.sender.name}, who holds "
                 f"{self.column.name} alone"
             )
-        if received is not None and received.units != table.units:
-            raise StudyError("the owners counted different numbers of units: their rows are not aligned")
-        rows = read_units(table, np.random.default_rng(public_seed(self.study, ROWS_STREAM)))
-        if received is None:
-            cells = ColumnCells(self.column, 0, self.codes, bought=False)
-            return OwnCodes(cells.codes(rows.numeric, rows.categorical, ()))
-        return OwnSums(table.units, self.sums.part(table.units, self.answers_in(received).values(), rows))
 
-    def require_drawable(self, units: int) -> None:
-        """Raise SensitivityError or ValueError where the noise on so many units' sums cannot be drawn."""
-        require_laplace(self.sums.part(units), self.costs[self.receiver.name])
+    def _rows(self, table: Table) -> SingleRows:
+        return read_units(table, np.random.default_rng(public_seed(self.study, ROWS_STREAM)))
 
-    def release(self, summary: OwnCodes | OwnSums, noise: NoiseSource) -> Release:
+    def privatise(self, summary: OwnCodes | OwnSums, noise: NoiseSource) -> Release:
         """Draw answers, or the noise of the sums beside the other owner's answers."""
         if isinstance(summary, OwnSums):
             guarantee = self.costs[self.receiver.name]
@@ -158,19 +196,21 @@ class AnsweredColumnPlan:
             raise TypeError("this noise source draws numbers alone, and the study asks for answers")
         answers = randomise(summary.codes, self.codes, self.study.budget.epsilon_micro, noise)
         return Release(
-            units=len(summary.codes),
-            guarantee=self.costs[self.sender.name],
-            answers={self.column.name: answers},
+            units=len(summary.codes), guarantee=self.guarantee, answers={self.column.name: answers}
         )
 
     # What is checked, and read.
 
-    def check_answers(self, release: Release) -> None:
+    def check_received(self, name: str, release: Release) -> None:  # noqa: ARG002
+        """Raise ReleaseError where a release is not the sender's answers."""
+        self.check_reread(release)
+
+    def check_reread(self, release: Release) -> None:
         """Raise ReleaseError where a release is not the sender's answers; of one read again, by its shape."""
         fresh = self.sender.reuses is None
         try:
             require_countable(self.codes, release.units)
-            if fresh and release.guarantee != self.costs[self.sender.name]:
+            if fresh and release.guarantee != self.guarantee:
                 raise LayoutError("the release states another guarantee than the study")
             if set(release.answers) != {self.column.name} or release.vectors or release.cuts:
                 raise LayoutError("the release has not one answer of every unit, and nothing else")
@@ -182,7 +222,7 @@ class AnsweredColumnPlan:
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
 
-    def check_sums(self, release: Release) -> None:
+    def check_release(self, release: Release) -> None:
         """Raise ReleaseError where a release is not the receiver's noisy sums."""
         try:
             require_countable(self.codes, release.units)
@@ -194,7 +234,7 @@ class AnsweredColumnPlan:
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
 
-    def reread(self, source: Study, release: Release) -> Release:
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return the sender's answers for an earlier study as this one expects them.
 
         Raises:
@@ -212,8 +252,8 @@ class AnsweredColumnPlan:
     def known(self, releases: Mapping[str, Release]) -> "AnswerCounts":
         """Return what everybody reads; raises ReleaseError where releases do not fit."""
         sent, answer = releases[self.sender.name], releases[self.receiver.name]
-        self.check_answers(sent)
-        self.check_sums(answer)
+        self.check_reread(sent)
+        self.check_release(answer)
         if sent.units != answer.units:
             raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
         part = self.sums.part(answer.units)
@@ -224,42 +264,6 @@ class AnsweredColumnPlan:
             answers.retention,
             sums_scale(part, self.costs[self.receiver.name]),
         )
-
-    # What is said of it.
-
-    def numbers_sent(self) -> int:
-        """Return how many answers the sender sends, at most: it depends on the number of units."""
-        known = [owner.units for owner in self.study.owners if owner.units is not None]
-        return known[0] if known else COORDINATES_MAX
-
-    @property
-    def relay(self) -> Relay:
-        """Return who sends what to whom."""
-        odds = math.exp(self.study.budget.epsilon)
-        return Relay(
-            self.sender,
-            self.receiver,
-            publishes=True,
-            sealed=False,
-            numbers=len(self.sums.part(UNITS_MIN).sums),
-            sends=(
-                f"of every unit, one randomised answer to which level of {self.column.name} it has. It is a "
-                f"record of a person, who is known to the other owner, and is seen by {self.receiver.name}, "
-                "the tester and the analyst. It may be false: whatever else is known, it changes nobody's "
-                f"odds of having one level or another by more than a factor of {odds:.3g}"
-            ),
-            costs=self.costs,
-        )
-
-    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where no difference between levels could be seen, at these numbers of units."""
-        kept = retention(self.study.budget.epsilon_micro, self.codes)
-        if units and min(units.values()) * kept**2 / self.codes < SIGNAL_HOPELESS:
-            return (
-                f"{HOPELESS}randomised answers of so few units hide whatever goes with "
-                f"{self.column.name}; ask for more units, fewer levels, or a larger epsilon",
-            )
-        return ()
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -346,9 +350,7 @@ class BesideAnswers(Procedure):
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where the study cannot be run with these numbers of units, by owner."""
         if (plan := self.beside(study)) is not None:
-            for count in units.values():
-                require_countable(plan.codes, count)
-                require_noise(partial(plan.require_drawable, count))
+            plan.check_units(units)
 
     def relay(self, study: Study) -> Relay | None:
         """Return who sends answers to whom; None where every owner holds all columns."""
@@ -357,11 +359,11 @@ class BesideAnswers(Procedure):
 
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a sender's release has not the shape and the noise of the study's."""
-        self._plan_beside(study).check_answers(release)
+        self._plan_beside(study).check_reread(release)
 
     def combine(self, study: Study, received: Release, table: Table) -> Combined:
         """Sum the receiver's own rows by the sender's answers, exactly."""
-        return Combined(summary=self._plan_beside(study).read(table, received))
+        return self._plan_beside(study).combine({"sender": received}, table)
 
     def conclude(
         self,
@@ -376,7 +378,7 @@ class BesideAnswers(Procedure):
     def check_reread(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where an earlier release, read again, cannot be read for the study."""
         if (plan := self.beside(study)) is not None:
-            plan.check_answers(release)
+            plan.check_reread(release)
         else:
             self.check_release(study, release)
 

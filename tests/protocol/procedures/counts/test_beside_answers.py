@@ -186,7 +186,7 @@ def played(name: str) -> tuple[Study, dict[str, Any], Any]:
     check_study(procedure, study)
     relay = relay_of(procedure, study)
     assert (relay.sender.name, relay.receiver.name) == ("clinic", "registry")
-    releases = in_two_rounds(relay, study, tables(name), OpenDPNoise())
+    releases = in_two_rounds(procedure, relay, study, tables(name), OpenDPNoise())
     return study, releases, conclude(procedure, study, releases, {})
 
 

@@ -150,21 +150,21 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
         )
         owner = Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
         asked = study(method, owners=(owner,))
-        read = IDENTITY.reread(asked, owner, source, earlier)
-        IDENTITY.check_reread(asked, read)
+        read = IDENTITY.plan(asked).reread(owner, source, earlier)
+        IDENTITY.plan(asked).check_reread(read)
         with pytest.raises(ReleaseError):
             IDENTITY.check_release(asked, read)  # what an owner sends has the study's own noise and cells
         verdict = IDENTITY.assemble(asked, {"owner": read})
         assert verdict.reject
         assert any("read again" in warning for warning in verdict.warnings)
     with pytest.raises(StudyError, match="use mcgof"):
-        IDENTITY.reread(study("privit-laplace"), owner, source, earlier)
+        IDENTITY.plan(study("privit-laplace")).reread(owner, source, earlier)
     laplace = source.model_copy(update={"parameters": {"noise": "laplace"}})
     counts = counting.privatise(
         laplace, counting.summarise(laplace, table_of(codes, domain=two)), OpenDPNoise()
     )
     with pytest.raises(StudyError, match="Gaussian counts"):
-        IDENTITY.reread(study("zcdp-gof"), owner, laplace, counts)
+        IDENTITY.plan(study("zcdp-gof")).reread(owner, laplace, counts)
 
 
 def reusing_owner() -> Owner:
@@ -186,9 +186,9 @@ def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
         source, release = counted(theirs, codes)
         asked = study(owners=(reusing_owner(),), parameters={"unlisted": ours})
         with pytest.raises(StudyError, match="unlisted"):
-            IDENTITY.reread(asked, asked.owners[0], source, release)
+            IDENTITY.plan(asked).reread(asked.owners[0], source, release)
         with pytest.raises(ReleaseError):
-            IDENTITY.check_reread(asked, release)
+            IDENTITY.plan(asked).check_reread(release)
 
 
 def test_a_repetition_that_could_never_reject_is_refused() -> None:
