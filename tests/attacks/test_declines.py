@@ -287,6 +287,9 @@ PATIENCE_S = 300.0
 TICK_S = 0.5
 """How finely the observer's clock moves between two looks of the agent."""
 
+SOON_S, SELDOM_S = 120.0, 50.0
+"""Until when it moves so finely, and how far it moves after that: nothing may happen any more."""
+
 
 class SlowSum(FakeSum):
     """Takes as long as a test says, by the test's clock, and may find the data unreadable."""
@@ -354,7 +357,7 @@ def observe(make_agent: MakeAgent) -> Observe:
         answered = seen.tester.received
         while not answered and attacked.clock.now < NOW + 10_000:
             work(attacked.agent)
-            attacked.clock.now += TICK_S
+            attacked.clock.now += TICK_S if attacked.clock.now < NOW + SOON_S else SELDOM_S
         assert len(answered) == (not fails)
         return seen.requests
 

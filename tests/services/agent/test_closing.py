@@ -412,6 +412,22 @@ def test_an_agent_killed_while_it_closes_a_study_pays_once(
             assert shown["pure_left_micro"] == 1_500_000, "nothing is reserved any more"
             second.send_signal(signal.SIGTERM)
             assert second.wait(60) == 0
+        assert tester.received == []
+
+
+@pytest.mark.long
+@pytest.mark.both_databases
+def test_an_agent_killed_while_it_unlocks_is_locked_until_it_is_asked_again(
+    tmp_path: Path, database_url: str
+) -> None:
+    tester, world = FakeTester(), World(tmp_path)
+    with tester.serving() as url:
+        config, ask = serving(world, url, database_url)
+        asked = world.ask(tester, world.study())
+        with agent_process(config, "", "fails") as first:
+            wait_for(lambda: ask("GET", f"/v1/studies/{asked}").json().get("state") == "closed")
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(60) == 0
         with agent_process(config, ClosingStep.UNLOCKED) as third:
             wait_for(lambda: ask("GET", "/v1/status").status_code == 200)
             with pytest.raises(httpx.TransportError):
