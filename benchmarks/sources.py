@@ -21,8 +21,8 @@ import pyreadstat
 import sqlalchemy as sa
 
 from tacit_protocol.arrow_columns import numbers, text
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.source import Columns, Source
-from tacit_services.agent.settings import open_source
 
 ROWS, SHEET_ROWS = 500_000, 100_000
 

@@ -28,9 +28,9 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import State
-from tacit_services.agent.settings import open_source
 from tacit_services.agent.study.delivery import Delivery
 from tacit_services.agent.study.fetching import Fetcher
 from tacit_services.agent.study.intake import IntakeRefusedError, Job

@@ -16,8 +16,8 @@ import pytest
 from forked_python import forked_python
 
 from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 
 GROWTH_BYTES_MAX = 256 * 10**6
 """Memory that reading any file may take."""

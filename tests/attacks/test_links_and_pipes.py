@@ -27,10 +27,11 @@ from tacit_protocol.domain import DataError
 from tacit_protocol.signing import RELEASE_TYPE
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.encoders import EncoderFolders
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.parquet_source import ParquetFolder, partition_files
 from tacit_services.agent.data.source import Columns, Source
 from tacit_services.agent.service import answer_carried
-from tacit_services.agent.settings import AgentSettings, open_source
+from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.web.editing import files_below
 from tacit_services.shared.settings import SettingsError
 

@@ -16,7 +16,8 @@ from people_windows import add, window_of
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.settings import AgentSettings, SourceSettings, query_words
+from tacit_services.agent.data.opening import SourceSettings, query_words
+from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.web import views
 from tacit_services.agent.web.editing import ChosenRows, DataSetEditor, EditFaultError
 from tacit_services.shared.people import Person

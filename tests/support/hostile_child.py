@@ -42,8 +42,8 @@ from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import STUDY_TYPE, sign_envelope
 from tacit_services.agent.data import reader, sql_source, table
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.source import Columns
-from tacit_services.agent.settings import open_source
 from tacit_services.agent.study import tester_client
 from tacit_services.agent.study.intake import IntakeRefusedError
 from tacit_services.agent.study.tester_client import TesterClient, TesterError

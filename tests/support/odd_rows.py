@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 
 NUMBER = NumericColumn(name="x", lower=0.0, upper=10.0, missing=2.0)
 CATEGORY = CategoricalColumn(name="c", levels=("f", "m", "2024-01-02"))

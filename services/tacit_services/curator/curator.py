@@ -420,9 +420,16 @@ class Curator(Participant):
             self.unlock_account(account, SIGN_IN.people, by)
 
     def close_ended(self) -> None:
-        """Close what has expired, and decline what waits in vain."""
+        """Close what has expired, and decline what waits in vain: an owner has deleted its data set."""
         super().close_ended()
-        self._decline_without_data()
+        for row in self.rows(State.WAITING):
+            if row.envelope is None:
+                continue
+            try:
+                study = self.intake.read(row.digest, row.envelope)
+                read_from(self.engine, self.intake.require_held, study)
+            except IntakeRefusedError as error:
+                self.refuse(row, error.problem, error.reason)
 
     def settle_due(self) -> None:
         """Make certain that each release that is due may be offered."""
@@ -455,15 +462,3 @@ class Curator(Participant):
             self._put_decline(connection, digest, 0)
         else:
             send_at_once(connection, digest)
-
-    def _decline_without_data(self) -> None:
-        """Decline the waiting studies of which an owner has deleted its data set."""
-        for row in self.rows(State.WAITING):
-            try:
-                read_from(self.engine, self._require_held, row)
-            except IntakeRefusedError as error:
-                self.refuse(row, error.problem, error.reason)
-
-    def _require_held(self, connection: sa.Connection, row: StudyRow) -> None:
-        if row.envelope is not None:
-            self.intake.require_held(connection, self.intake.read(row.digest, row.envelope))

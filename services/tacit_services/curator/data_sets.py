@@ -27,8 +27,9 @@ from tacit_protocol.privacy.accounting import Division
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
+from tacit_services.agent.data.opening import SourceSettings
 from tacit_services.agent.data.source import Source
-from tacit_services.agent.settings import Part, SourceSettings
+from tacit_services.agent.settings import Part
 from tacit_services.agent.study.intake import Procedures
 from tacit_services.agent.study.policy import Rules
 from tacit_services.agent.study.readings import lock_of

@@ -29,11 +29,11 @@ from tacit_services.agent.alignment import (
     record_alignment,
     unit_key_of,
 )
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import State
-from tacit_services.agent.settings import open_source
 from tacit_services.agent.study.intake import ALIGNED_OTHERWISE, NEVER_ALIGNED, DataSetUse
 from tacit_services.agent.study.studies import StudyRow
 from tacit_services.shared.database import create_engine, run_transaction, upgrade

@@ -14,11 +14,11 @@ import pytest
 from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
 from tacit_protocol.features.cell_counts import CellGrid, sum_cells
 from tacit_services.agent.data import sql_source
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.sql_source import SqlSource
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 
 DOMAIN = Domain(
     columns=(

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from tacit_protocol.domain import CategoricalColumn, Column, DataError, NumericColumn, VectorColumn
 from tacit_services.agent.data.column_facts import column_facts, data_findings
-from tacit_services.agent.settings import open_source
+from tacit_services.agent.data.opening import open_source
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
 SEX = CategoricalColumn(name="sex", levels=("F", "M"))

@@ -51,10 +51,10 @@ from tacit_services.agent.data.encoders import (
     ModelRefusedError,
     RowEncoders,
 )
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable, TableBounds
 from tacit_services.agent.schema import State
-from tacit_services.agent.settings import open_source
 from tacit_services.agent.study.loops import work
 
 Floats = npt.NDArray[np.float64]

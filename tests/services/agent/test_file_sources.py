@@ -20,9 +20,9 @@ from openpyxl.cell import WriteOnlyCell
 from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
 from tacit_services.agent.data import file_source
+from tacit_services.agent.data.opening import SourceSettings, open_source
 from tacit_services.agent.data.source import Columns, Source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import SourceSettings, open_source
 
 CANARY = "Xc4nary7"
 
@@ -272,7 +272,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 from pathlib import Path
 from tacit_services.agent.data.source import Columns
-from tacit_services.agent.settings import open_source
+from tacit_services.agent.data.opening import open_source
 folder = Path(sys.argv[1])
 for name, column in (("t.sav", "sex"), ("t.xlsx", "x")):
     print(sum(batch.num_rows for batch in open_source(name, None, folder).batches(Columns((column,)), 9)))

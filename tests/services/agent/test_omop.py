@@ -15,8 +15,8 @@ import pytest
 
 from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import DataError
+from tacit_services.agent.data.opening import SourceSettings
 from tacit_services.agent.data.source import Columns, Source
-from tacit_services.agent.settings import SourceSettings
 
 RECIPE = Path(__file__).parents[3] / "deploy" / "settings" / "omop.sql"
 

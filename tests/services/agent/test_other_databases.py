@@ -18,10 +18,10 @@ from sqlalchemy.dialects import mssql, oracle
 from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_services.agent.data import sql_source
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.sql_source import Ranges, Snapshot, SqlSource
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 
 CANARY = "Xc4nary7"
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
 from tacit_services.agent.data import parquet_source as parquet_folder
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource, balanced_runs
 from tacit_services.agent.data.source import Columns, Source, Splits
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 from tacit_services.curator.store import RowStore, StorageKeys
 
 CANARY = "Xc4nary7"

@@ -20,11 +20,12 @@ from pydantic import ValidationError
 
 from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
+from tacit_services.agent.data.opening import SourceSettings, open_source
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Columns, Source, Splits
 from tacit_services.agent.data.table import SourceTable, read_ahead
-from tacit_services.agent.settings import DataSetSettings, SourceSettings, open_source
+from tacit_services.agent.settings import DataSetSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet
 
 HEADER = "age,sex,cp,id\n"

@@ -32,11 +32,11 @@ from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.moments import UnitCountError, sum_features
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.alignment import UnitKey
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher
 from tacit_services.agent.data.source import Source, Splits
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 
 ROWS, UNITS, GROUP_ROWS, FILES = 3000, 700, 170, 5
 RANGES = Ranges("part", (1, 2, 3, 4))

@@ -15,9 +15,9 @@ from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher, drawn_rows, row_draw
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
 
 DOMAIN = Domain(columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x", "y")))
 HASHER = UnitHasher(bytes(16))

@@ -27,15 +27,10 @@ from pydantic import ValidationError
 from tacit_protocol.domain import DataError
 from tacit_protocol.public_knowledge import Proposal, proposal
 from tacit_services.agent.agent import Agent
+from tacit_services.agent.data.opening import SUFFIXES, SourceSettings
 from tacit_services.agent.data.sql_source import require_one_query
 from tacit_services.agent.schema import SIGN_IN, State
-from tacit_services.agent.settings import (
-    SUFFIXES,
-    TWO_ACCOUNTS,
-    DataSetSettings,
-    SourceSettings,
-    fault_words,
-)
+from tacit_services.agent.settings import TWO_ACCOUNTS, DataSetSettings, fault_words
 from tacit_services.agent.study.intake import IntakeRefusedError
 from tacit_services.agent.study.policy import APPROVALS_MAX, Policy
 from tacit_services.agent.study.studies import StudyRow, studies_in

@@ -19,8 +19,8 @@ from tacit_protocol.public_knowledge import CAUTION, Proposal
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.check import study_report
 from tacit_services.agent.data.column_facts import CAUTION as FACTS_CAUTION
+from tacit_services.agent.data.opening import SourceSettings
 from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
-from tacit_services.agent.settings import SourceSettings
 from tacit_services.agent.study.intake import IntakeRefusedError
 from tacit_services.agent.study.studies import StudyRow, finding_of, newest_studies
 from tacit_services.agent.web import views
