@@ -20,8 +20,9 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, VerdictSource
 
 if TYPE_CHECKING:
-    from tacit.correlations import AnsweredScreeningResult, PeerOutcome, ScreeningResult
+    from tacit.correlations import AnsweredScreeningResult, ScreeningResult
     from tacit.database.result import DatabaseResult
+    from tacit.peer_outcome import PeerOutcome
     from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
     from tacit_protocol.procedures.association import AssociationResult
     from tacit_protocol.procedures.counts.base import NoisyTables
@@ -84,8 +85,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "tacit.correlations": ("AnsweredScreeningResult", "PeerOutcome", "ScreeningResult"),
+    "tacit.correlations": ("AnsweredScreeningResult", "ScreeningResult"),
     "tacit.database.result": ("DatabaseResult",),
+    "tacit.peer_outcome": ("PeerOutcome",),
     "tacit_protocol.procedures.aggregated_test": ("AggregatedTestResult",),
     "tacit_protocol.procedures.association": ("AssociationResult",),
     "tacit_protocol.procedures.counts.base": ("NoisyTables",),

@@ -203,6 +203,21 @@ def test_what_cannot_be_used_is_left_out_with_a_reason(
     assert "not today" in tacit("doctor", "--config", str(config)).stdout
 
 
+RUN = """
+import pandas as pd, tacit.local
+rows = pd.DataFrame({"before": range(100, 200), "after": range(95, 195)})
+bounds = {"before": (60, 220), "after": (60, 220)}
+found = tacit.local.run("sign_test", rows, rows, epsilon=4, delta=1e-5, bounds=bounds)
+print(found.reject, found.source.study.procedure_origin, "Units that went up" in found.report_html())
+"""
+
+
+@pytest.mark.usefixtures("plugged")
+def test_an_installed_procedure_runs_in_one_process() -> None:
+    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True sign-test 1.0.2 True"
+
+
 def test_another_version_is_refused_by_everyone_who_checks() -> None:
     procedure: Any = SimpleNamespace(name="sign_test", origin="sign-test 1.0.3")
     with pytest.raises(StudyError, match=r"as sign-test 1\.0\.2 brings it, and here sign-test 1\.0\.3 does"):

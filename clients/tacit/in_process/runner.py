@@ -5,10 +5,11 @@ here too.
 """
 
 import hashlib
+import inspect
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,10 @@ from pydantic import ValidationError
 from tacit.errors import InputError, StudyRefusedError
 from tacit.results import Result, result_from
 from tacit_protocol.domain import Domain, EncodedChunk, PooledTable, Table
-from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
@@ -31,10 +31,14 @@ from tacit_protocol.procedures.base import (
     planned,
     require_delta,
 )
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.masking import masked, roster_of
 from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 from tacit_protocol.signing import draw_mask_secret, mask_public_hex
+
+if TYPE_CHECKING:
+    from tacit_protocol.features.cell_counts import CellGrid
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -75,7 +79,7 @@ class CountedTable:
         """Number of rows, each a unit."""
         return int(self.counted.sum())
 
-    def counts(self, grid: CellGrid) -> npt.NDArray[np.int64]:
+    def counts(self, grid: "CellGrid") -> npt.NDArray[np.int64]:
         """Return the number of rows of each cell."""
         found = np.zeros(grid.size, dtype=np.int64)
         found[self.cells] = self.counted
@@ -130,8 +134,9 @@ def run(
 ) -> Result:
     """Play the owners' part (a table for each, in the study's order) or their curator's, then the tester's.
 
-    ``order`` fixes what is else drawn in secret, the order of units in permutations, pairs and blocks: for
-    simulations of synthetic data alone.
+    ``progress`` is told of the part done, at owners and then at the tester. ``order`` fixes what is else
+    drawn in secret, the order of units in permutations, pairs and blocks: for simulations of synthetic data
+    alone.
 
     Raises:
         StudyRefusedError: the procedure does not take the study.
@@ -143,7 +148,8 @@ def run(
         relay = relay_of(procedure, study)
         if relay is None:
             releases = {
-                sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
+                sender: _release(procedure, study, table, noise, {"progress": progress, "order": order})
+                for sender, table in held.items()
             }
             if masking_of(procedure, study) is not None:
                 releases = in_masks(procedure, study, releases)
@@ -156,14 +162,60 @@ def run(
     return result_from(verdict, study, releases=releases)
 
 
-ResultT = TypeVar("ResultT", bound=Result)
+def study_of(
+    procedure: Procedure,
+    tables: Sequence[Table],
+    names: Sequence[str],
+    parameters: Mapping[str, Any],
+    *,
+    at: "Terms",
+    curated: bool = False,
+    aligned: Aligned | None = None,
+    unit_rows: UnitRows = "average",
+) -> Study:
+    """Return the local study of what owners hold, a table for each, as it is run.
+
+    Owners whose tables differ in their columns hold these alone. The rest is as in :func:`local_study`.
+    """
+    domains = [table.domain for table in tables]
+    apart = any(domain != domains[0] for domain in domains)
+    held = [tuple(column.name for column in domain.columns) for domain in domains]
+    study = local_study(
+        procedure.name,
+        Domain(columns=tuple(c for domain in domains for c in domain.columns)) if apart else domains[0],
+        names,
+        parameters,
+        **at,
+        curated=curated,
+        columns=held if apart else None,
+        aligned=aligned,
+        unit_rows=unit_rows,
+    )
+    study = study.model_copy(update={"procedure_origin": procedure.origin})
+    return as_run(procedure, study, [table.units for table in tables])
 
 
-def of_type(kind: type[ResultT], result: Result) -> ResultT:
-    """Return a result of that type; raises TypeError where it is of another."""
-    if not isinstance(result, kind):
-        raise TypeError(f"the procedure has a result of another type than {kind.__name__}")
-    return result
+def run_tables(
+    procedure: str | Procedure,
+    tables: Sequence[Table],
+    names: Sequence[str],
+    parameters: Mapping[str, Any],
+    *,
+    at: "Terms",
+    progress: Progress | None = None,
+    **how: Any,
+) -> Any:
+    """Run the study of what owners hold, and return a result of the procedure's own type.
+
+    ``how`` is what else :func:`study_of` takes.
+
+    Raises:
+        InputError: the parts do not make a study.
+        StudyRefusedError: the procedure does not take it.
+    """
+    asked = procedure_named(procedure) if isinstance(procedure, str) else procedure
+    study = study_of(asked, tables, names, parameters, at=at, **how)
+    return run(asked, study, tables, OpenDPNoise(), progress)
 
 
 def in_two_rounds(
@@ -205,10 +257,12 @@ def _release(
     study: Study,
     table: Table,
     noise: NoiseSource,
-    order: np.random.Generator | None,
+    given: Mapping[str, Any],
 ) -> Release:
     plan = planned(procedure, study)
-    release = plan.privatise(plan.summarise(table, order), noise)
+    taken = inspect.signature(plan.summarise).parameters
+    fixed = {name: value for name, value in given.items() if value is not None and name in taken}
+    release = plan.privatise(plan.summarise(table, **fixed), noise)
     check_release(procedure, study, release)
     return release
 

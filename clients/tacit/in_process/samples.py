@@ -558,6 +558,33 @@ def read_with_units(
     return read, list(units)
 
 
+def read_tables(
+    samples: Sequence[Any],
+    columns: Sequence[str] | None,
+    *,
+    units: str | Sequence[npt.ArrayLike] | None,
+    bounds: Any,
+    missing: "Missing",
+    names: Sequence[str] | None = None,
+    unit_rows: str = "average",
+) -> list["ArrayTable"]:
+    """Read samples that have the same columns as tables, one for each owner, whose ``names`` messages say.
+
+    Raises:
+        InputError: the samples, the bounds or the units cannot be used; the message says what to change.
+    """
+    if not samples:
+        raise InputError("pass one sample for each owner")
+    read, unit_values = read_with_units(samples, columns, units, bounds)
+    known = list(read[0].columns)
+    domain = domain_of({name: list(bounds) for name in known} if are_levels(bounds) else bounds, known)
+    read = admitted(read, domain, missing, names)
+    return [
+        ArrayTable.of(sample, domain, unit, None if unit is None else drawing(unit_rows, unit))
+        for sample, unit in zip(read, unit_values, strict=True)
+    ]
+
+
 def _bounded_columns(sample: Any, bounds: Mapping[str, Any]) -> list[str] | None:
     """Return a table's columns that have bounds, in its order, then those that it lacks; None of arrays."""
     native = as_narwhals(sample, "sample 1")
@@ -636,6 +663,20 @@ def read_variables(
     joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
     (sample,) = admitted([joined], domain, missing)
     return Variables(sample, domain, groups)
+
+
+def tables_apart(
+    read: Variables,
+    units: Sequence[npt.ArrayLike | None],
+    draws: Sequence[np.random.Generator | None],
+) -> list[ArrayTable]:
+    """Return a table of each variable's columns; each has units, and what draws one row of each."""
+    found = []
+    for group, unit, draw in zip(read.groups, units, draws, strict=True):
+        domain = Domain(columns=tuple(column for column in read.domain.columns if column.name in group))
+        sample = Sample({column.name: read.sample.columns[column.name] for column in domain.columns})
+        found.append(ArrayTable.of(sample, domain, unit, draw))
+    return found
 
 
 def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tuple[Sample, Domain]:

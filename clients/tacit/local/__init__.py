@@ -12,6 +12,7 @@ from tacit.lazy_names import lazy_names
 if TYPE_CHECKING:
     from tacit.correlations import AnsweredScreeningResult, CorrelationMatrix, ScreeningResult
     from tacit.database.released import ReleasedDatabase
+    from tacit.local.any_procedure import run
     from tacit.local.counts import (
         homogeneity,
         identity,
@@ -111,6 +112,7 @@ __all__ = [
     "plan_smallest",
     "randomise_column",
     "release_database",
+    "run",
     "screening",
     "stratified_table",
     "survival",
@@ -119,6 +121,7 @@ __all__ = [
 _HOMES = {
     "tacit.correlations": ("AnsweredScreeningResult", "CorrelationMatrix", "ScreeningResult"),
     "tacit.database.released": ("ReleasedDatabase",),
+    "tacit.local.any_procedure": ("run",),
     "tacit.local.counts": (
         "homogeneity",
         "identity",

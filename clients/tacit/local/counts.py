@@ -2,53 +2,39 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import (
-    CountedTable,
-    ResultT,
-    Terms,
-    as_run,
-    local_study,
-    of_type,
-    owner_names,
-    run,
-    terms,
-)
+from tacit.in_process.runner import CountedTable, owner_names, run_tables, terms
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
-    admitted,
-    are_levels,
     array_of,
-    domain_of,
     drawing,
     read_columns,
+    read_tables,
     read_variables,
-    read_with_units,
 )
 from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
-from tacit.results import (
-    DecisionResult,
-    HomogeneityResult,
-    IdentityResult,
-    IndependenceTableResult,
-    NoisyCountsResult,
-    StratifiedTableResult,
-    SurvivalResult,
-)
 from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
 from tacit_protocol.messages.study import UNITS_MAX, UnitRows
-from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.identity import IdentityTest
 from tacit_protocol.procedures.masking import Aggregation
+
+if TYPE_CHECKING:
+    from tacit.results import (
+        DecisionResult,
+        HomogeneityResult,
+        IdentityResult,
+        IndependenceTableResult,
+        NoisyCountsResult,
+        StratifiedTableResult,
+        SurvivalResult,
+    )
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -75,7 +61,7 @@ def noisy_counts(
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
-) -> NoisyCountsResult:
+) -> "NoisyCountsResult":
     """Release noisy counts of the cells of one column, or of the cross product of several.
 
     Args:
@@ -115,15 +101,15 @@ def noisy_counts(
         (4,)
     """
     at = terms(epsilon, delta, alpha, seed)
-    held = _read(samples, bounds, columns, units, missing)
-    return _play(
-        NoisyCountsResult,
+    held = read_tables(samples, columns, units=units, bounds=bounds, missing=missing)
+    found: NoisyCountsResult = run_tables(
         "noisy_counts",
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted) | {"aggregation": aggregation, "colluders": colluders},
         at=at,
     )
+    return found
 
 
 def homogeneity(
@@ -143,7 +129,7 @@ def homogeneity(
     names: Sequence[str] | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
-) -> HomogeneityResult:
+) -> "HomogeneityResult":
     """Test privately whether two or more owners' categories have one distribution.
 
     Args:
@@ -183,9 +169,8 @@ def homogeneity(
     if bounds is None:
         held, unlisted = _counted(samples, units), "last"
     else:
-        held = _read(samples, bounds, columns, units, missing)
-    return _play(
-        HomogeneityResult,
+        held = read_tables(samples, columns, units=units, bounds=bounds, missing=missing)
+    found: HomogeneityResult = run_tables(
         "homogeneity",
         held,
         owner_names(names, len(samples)),
@@ -193,6 +178,7 @@ def homogeneity(
         at=at,
         progress=progress,
     )
+    return found
 
 
 def independence_table(
@@ -212,7 +198,7 @@ def independence_table(
     names: Sequence[str] | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
-) -> IndependenceTableResult:
+) -> "IndependenceTableResult":
     """Test privately whether categories are independent, by a noisy contingency table.
 
     Args:
@@ -257,8 +243,7 @@ def independence_table(
         if len(variables) != 2:
             raise InputError("beside a randomised column, pass one column, or a table of several")
         sample, domain = read_columns(variables[1], "y", bounds, missing)
-        return run_beside(
-            IndependenceTableResult,
+        found: IndependenceTableResult = run_beside(
             "independence_table",
             variables[0],
             (sample, domain),
@@ -266,7 +251,8 @@ def independence_table(
             given=(delta, units, names),
             at=at,
         )
-    held: tuple[Domain, list[Table]]
+        return found
+    held: Sequence[Table]
     draw = drawing(unit_rows, units)
     if bounds is None:
         if len(variables) != 1:
@@ -274,9 +260,8 @@ def independence_table(
         held, unlisted = _counted(variables, units, names), "last"
     else:
         read = read_variables(variables, bounds, names, missing)
-        held = read.domain, [ArrayTable.of(read.sample, read.domain, units, draw)]
-    return _play(
-        IndependenceTableResult,
+        held = [ArrayTable.of(read.sample, read.domain, units, draw)]
+    found = run_tables(
         "independence_table",
         held,
         [OWNER],
@@ -284,6 +269,7 @@ def independence_table(
         at=at,
         progress=progress,
     )
+    return found
 
 
 def stratified_table(
@@ -305,7 +291,7 @@ def stratified_table(
     names: Sequence[str] | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
-) -> StratifiedTableResult:
+) -> "StratifiedTableResult":
     """Test privately whether groups differ in an outcome within every owner, and estimate by how much.
 
     Every owner is a stratum, and so is each combination of the further columns in it: what differs between
@@ -353,8 +339,7 @@ def stratified_table(
     """
     at = terms(epsilon, delta, alpha, seed)
     if isinstance(group, RandomisedColumn):
-        return run_beside(
-            StratifiedTableResult,
+        found: StratifiedTableResult = run_beside(
             "stratified_table",
             group,
             one_sample(samples, bounds, columns, missing),
@@ -363,11 +348,15 @@ def stratified_table(
             given=(delta, units, names),
             at=at,
         )
+        return found
     unlisted: Unlisted = "cells" if bounds is not None else "last"
-    held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units, missing)
+    held = (
+        _counted(samples, units)
+        if bounds is None
+        else read_tables(samples, columns, units=units, bounds=bounds, missing=missing)
+    )
     chosen = {"group": group, "outcome": outcome, "event": event}
-    return _play(
-        StratifiedTableResult,
+    found = run_tables(
         "stratified_table",
         held,
         owner_names(names, len(samples)),
@@ -375,6 +364,7 @@ def stratified_table(
         at=at,
         progress=progress,
     )
+    return found
 
 
 def survival(
@@ -399,7 +389,7 @@ def survival(
     names: Sequence[str] | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
-) -> SurvivalResult:
+) -> "SurvivalResult":
     """Estimate survival curves privately and, with groups, test whether their times to the event differ.
 
     The test and the hazard ratios are within owners; the curves are of all owners' units together. No curator
@@ -466,8 +456,7 @@ def survival(
     known = {time: (edges[0], edges[-1])} | {name: list(levels) for name, levels in bounds.items()}
     chosen = {"time": time, "event": event, "group": named, "event_level": event_level}
     if isinstance(group, RandomisedColumn):
-        return run_beside(
-            SurvivalResult,
+        found: SurvivalResult = run_beside(
             "survival",
             group,
             one_sample(samples, known, columns, missing),
@@ -475,10 +464,10 @@ def survival(
             given=(delta, units, names),
             at=at,
         )
-    return _play(
-        SurvivalResult,
+        return found
+    found = run_tables(
         "survival",
-        _read(samples, known, columns, units, missing),
+        read_tables(samples, columns, units=units, bounds=known, missing=missing),
         owner_names(names, len(samples)),
         _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
         | chosen
@@ -486,22 +475,7 @@ def survival(
         at=at,
         progress=progress,
     )
-
-
-def _play(
-    kind: type[ResultT],
-    name: str,
-    held: tuple[Domain, Sequence[Table]],
-    owners: Sequence[str],
-    parameters: Mapping[str, Any],
-    *,
-    at: Terms,
-    progress: Progress | None = None,
-) -> ResultT:
-    (domain, tables), procedure = held, PROCEDURES[name]
-    study = local_study(name, domain, owners, parameters, **at)
-    study = as_run(procedure, study, [table.units for table in tables])
-    return of_type(kind, run(procedure, study, tables, OpenDPNoise(), progress))
+    return found
 
 
 def _parameters(
@@ -515,27 +489,7 @@ def _parameters(
     return {"noise": noise, "rho": rho, "cuts": edges, "unlisted": unlisted, "replicates": n_replicates}
 
 
-def _read(
-    samples: Sequence[Any],
-    bounds: Any,
-    columns: Sequence[str] | None,
-    units: str | Sequence[npt.ArrayLike] | None,
-    missing: Missing,
-) -> tuple[Domain, list[Table]]:
-    if not samples:
-        raise InputError("pass at least one sample")
-    read, owned = read_with_units(samples, columns, units, bounds)
-    known = list(read[0].columns)
-    if are_levels(bounds):
-        bounds = {name: list(bounds) for name in known}
-    domain = domain_of(bounds, known)
-    read = admitted(read, domain, missing)
-    return domain, [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, owned, strict=True)]
-
-
-def _counted(
-    tables: Sequence[Any], units: Any, names: Sequence[str] | None = None
-) -> tuple[Domain, list[Table]]:
+def _counted(tables: Sequence[Any], units: Any, names: Sequence[str] | None = None) -> Sequence[Table]:
     """Read counts of whole units; every cell is a level, and no cell is added."""
     if units is not None:
         raise InputError("counts have no units: they are of units already")
@@ -556,7 +510,7 @@ def _counted(
         )
     )
     cells = np.arange(int(np.prod(shape)))
-    return domain, [CountedTable(domain, array.ravel(), cells) for array in arrays]
+    return [CountedTable(domain, array.ravel(), cells) for array in arrays]
 
 
 OTHERS = 2
@@ -576,7 +530,7 @@ def identity(
     seed: int | None = None,
     progress: Progress | None = None,
     **parameters: Any,
-) -> IdentityResult | DecisionResult:
+) -> "IdentityResult | DecisionResult":
     """Test privately whether counts come from a known distribution.
 
     Args:
@@ -610,17 +564,15 @@ def identity(
     domain, cells, size = columns_of(len(counted))
     probabilities = np.zeros(size)
     probabilities[cells] = known
-    study = local_study(
-        IdentityTest.name,
-        domain,
+    found: IdentityResult | DecisionResult = run_tables(
+        "identity",
+        [CountedTable(domain, counted, cells)],
         [OWNER],
         {"method": method, "probabilities": probabilities.tolist()} | parameters,
-        **at,
+        at=at,
+        progress=progress,
     )
-    result = run(IdentityTest(), study, [CountedTable(domain, counted, cells)], OpenDPNoise(), progress)
-    if not isinstance(result, IdentityResult | DecisionResult):
-        raise TypeError("identity has a result of another kind")
-    return result
+    return found
 
 
 def _checked(

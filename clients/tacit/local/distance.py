@@ -8,42 +8,32 @@ drawn afresh and forgotten.
 import secrets
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import narwhals.stable.v1 as nw
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import Aligned, Terms, as_run, local_study, of_type, run, terms
+from tacit.in_process.runner import Aligned, Terms, local_study, run, run_tables, study_of, terms
 from tacit.in_process.samples import (
     FLOAT_EXACT_MAX,
     ArrayTable,
     Missing,
     Sample,
-    Variables,
     by_argument_names,
     drawing,
     is_missing,
     read_columns,
     read_variables,
+    tables_apart,
 )
 from tacit.local.randomised import RandomisedColumn
-from tacit.results import (
-    AnsweredCorrelationResult,
-    AnsweredScreeningResult,
-    CellsTableResult,
-    CuratedDistanceCorrelationResult,
-    DistanceCorrelationResult,
-    JointIndependenceResult,
-    PeerOutcome,
-    PeerResult,
-    ScreeningResult,
-    result_from,
-)
+from tacit.peer_outcome import PeerOutcome
+from tacit.results import result_from
 from tacit_protocol.domain import Domain, Table
 from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHashes, UnitKey, canonical_id
 from tacit_protocol.messages.study import Release, Study, UnitRows
@@ -55,6 +45,16 @@ from tacit_protocol.procedures.randomised_answers.answers import own_units
 from tacit_protocol.procedures.randomised_answers.verdict import answered_verdict, answers_warnings
 from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 from tacit_protocol.signing import PrivateKey, certify
+
+if TYPE_CHECKING:
+    from tacit.correlations import AnsweredScreeningResult, ScreeningResult
+    from tacit.results import (
+        AnsweredCorrelationResult,
+        CellsTableResult,
+        CuratedDistanceCorrelationResult,
+        DistanceCorrelationResult,
+        JointIndependenceResult,
+    )
 
 Ids = npt.ArrayLike
 Units = Ids | tuple[Ids, Ids]
@@ -70,32 +70,12 @@ NO_ID = "every row needs an id"
 WRONG_KIND = "ids are text, whole numbers or dates"
 
 
-@dataclass(frozen=True)
-class TwoOwners:
-    """Two owners' columns; the unit of each of their rows, or None; and how units were aligned, if at all.
-
-    ``draws`` draw one row of each unit: the same for both sides where they hold the same rows.
-    """
-
-    variables: Variables
-    units: tuple[Ids | None, Ids | None]
-    aligned: Aligned | None
-    draws: tuple[np.random.Generator | None, np.random.Generator | None]
-
-    def tables(self, study: Study) -> list[ArrayTable]:
-        """Return each owner's table, in the study's order."""
-        found = []
-        for owner, units, draw in zip(study.owners, self.units, self.draws, strict=True):
-            domain = study.domain_of(owner)
-            held = {column.name: self.variables.sample.columns[column.name] for column in domain.columns}
-            found.append(ArrayTable.of(Sample(held), domain, units, draw))
-        return found
-
-
 def read_two_owners(
     x: Any, y: Any, bounds: Any, missing: Missing, units: Units | None, *, unit_rows: UnitRows = "average"
-) -> TwoOwners:
-    """Read both owners' columns and units.
+) -> tuple[list[ArrayTable], Aligned | None]:
+    """Read both owners' tables, and how their units were aligned, if at all.
+
+    With ``unit_rows`` "one" both sides draw the same row of each unit where they hold the same rows.
 
     Raises:
         InputError: they cannot be used, or the ids of the two sides are not of the same units.
@@ -104,7 +84,7 @@ def read_two_owners(
     read = read_variables((x, y), bounds, None, missing, arguments=NAMES, same_rows=pair is None)
     if pair is None:
         shared = cast("Ids | None", units)
-        return TwoOwners(read, (shared, shared), None, (draw, deepcopy(draw)))
+        return tables_apart(read, (shared, shared), (draw, deepcopy(draw))), None
     key = UnitKey(secrets.token_bytes(KEY_BYTES))
     first, second = (
         _hashes(key, ids, len(read.sample.columns[group[0]]), name)
@@ -114,7 +94,7 @@ def read_two_owners(
     while column in read.sample.columns:
         column += "_"
     aligned = Aligned(column, _digest(key, first, second))
-    return TwoOwners(read, (first, second), aligned, (draw, draw))
+    return tables_apart(read, (first, second), (draw, draw)), aligned
 
 
 def one_for_both(units: Units | None) -> Ids | None:
@@ -203,41 +183,6 @@ OWNER = "owner"
 """Name of the one owner."""
 
 
-CuratedResult = CuratedDistanceCorrelationResult | JointIndependenceResult | CellsTableResult
-"""What is found where one party holds both sides' columns: by permutations, blocks, or a table."""
-
-
-def curated_distance_correlation(
-    read: Variables,
-    parameters: dict[str, Any],
-    *,
-    at: Terms,
-    units: npt.ArrayLike | None,
-    unit_rows: UnitRows,
-    progress: Progress | None,
-) -> CuratedResult:
-    """Play a study of ``curated_distance_correlation`` of two variables at one owner.
-
-    Raises:
-        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
-    """
-    procedure = procedure_named("curated_distance_correlation")
-    study = local_study(
-        procedure.name,
-        read.domain,
-        [OWNER],
-        {"groups": [list(group) for group in read.groups]} | parameters,
-        **at,
-    )
-    table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
-    study = as_run(procedure, study, [table.units])
-    with by_argument_names():
-        result = run(procedure, study, [table], OpenDPNoise(), progress)
-    if not isinstance(result, CuratedResult):
-        raise TypeError("curated_distance_correlation has a result of another type")
-    return result
-
-
 def with_receiver(study: Study, name: str) -> Study:
     """Return a local study whose owner of that name has a key of its own, that others may seal to."""
     key = PrivateKey.generate()
@@ -282,10 +227,9 @@ def run_peer(
         raise StudyRefusedError(str(error)) from error
     if found_there.finding is None:
         raise TypeError("the procedure keeps no finding")
-    stated, found = result_from(verdict, study), result_from(found_there.finding, study)
-    if not isinstance(stated, PeerResult) or not isinstance(found, DistanceCorrelationResult):
-        raise TypeError("the procedure has a result of another type")
-    return PeerOutcome(finding=found, stated=stated)
+    finding: Any = result_from(found_there.finding, study)
+    stated: Any = result_from(verdict, study)
+    return PeerOutcome(finding, stated)
 
 
 CorrelationMethod = Literal[
@@ -309,28 +253,8 @@ CORRELATION_OWNERS = ("x-owner", "y-owner")
 
 @overload
 def distance_correlation(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    mode: Literal["curator"],
-    method: Literal["auto", "permutation"] = "auto",
-    **options: Any,
-) -> CuratedDistanceCorrelationResult: ...
-
-
-@overload
-def distance_correlation(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    mode: Literal["curator"],
-    method: Literal["aggregate", "table"],
-    **options: Any,
-) -> JointIndependenceResult | CellsTableResult: ...
+    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, mode: Literal["curator"], **options: Any
+) -> "CuratedDistanceCorrelationResult | JointIndependenceResult | CellsTableResult": ...
 
 
 @overload
@@ -341,40 +265,8 @@ def distance_correlation(
 
 @overload
 def distance_correlation(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    method: Literal["sketch", "pnc", "pnc-disjoint"],
-    mode: Literal["tester"] = "tester",
-    **options: Any,
-) -> DistanceCorrelationResult: ...
-
-
-@overload
-def distance_correlation(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    method: Literal["two-round", "one-round"],
-    mode: Literal["tester"] = "tester",
-    **options: Any,
-) -> AnsweredCorrelationResult: ...
-
-
-@overload
-def distance_correlation(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    mode: Literal["tester"] = "tester",
-    **options: Any,
-) -> AnsweredCorrelationResult | DistanceCorrelationResult: ...
+    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, mode: Literal["tester"] = "tester", **options: Any
+) -> "AnsweredCorrelationResult | DistanceCorrelationResult": ...
 
 
 def distance_correlation(
@@ -397,7 +289,7 @@ def distance_correlation(
     seed: int | None = None,
     progress: Progress | None = None,
     **parameters: Any,
-) -> AnsweredCorrelationResult | DistanceCorrelationResult | PeerOutcome | CuratedResult:
+) -> Any:
     """Estimate the distance correlation of two owners' columns privately, and test independence.
 
     Args:
@@ -474,53 +366,49 @@ def distance_correlation(
             )
         shared = one_for_both(units)
         read = read_variables((x, y), bounds, None, missing, arguments=NAMES)
-        return curated_distance_correlation(
-            read,
-            {
-                "permutations": n_permutations,
-                "categories": categories,
-                "method": None if method == "auto" else method,
-            }
-            | parameters,
-            at=at,
-            units=shared,
-            unit_rows=unit_rows,
-            progress=progress,
-        )
-    held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
+        table = ArrayTable.of(read.sample, read.domain, shared, drawing(unit_rows, shared))
+        asked: dict[str, Any] = {
+            "groups": [list(group) for group in read.groups],
+            "permutations": n_permutations,
+            "categories": categories,
+            "method": None if method == "auto" else method,
+        }
+        with by_argument_names():
+            return run_tables(
+                "curated_distance_correlation",
+                [table],
+                [OWNER],
+                asked | parameters,
+                at=at,
+                progress=progress,
+            )
+    tables, aligned = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     if mode == "peer":
         parameters = {"receiver": CORRELATION_OWNERS[1]} | parameters
         method = "pnc" if method == "auto" else method
     procedure = procedure_named("distance_correlation")
-    study = local_study(
-        procedure.name,
-        held.variables.domain,
+    asked = {
+        "method": None if method == "auto" else method,
+        "mode": mode,
+        "categories": categories,
+        "n_projections": n_projections,
+        "n_features": n_features,
+        "permutations": n_permutations,
+    }
+    study = study_of(
+        procedure,
+        tables,
         CORRELATION_OWNERS,
-        {
-            "method": None if method == "auto" else method,
-            "mode": mode,
-            "categories": categories,
-            "n_projections": n_projections,
-            "n_features": n_features,
-            "permutations": n_permutations,
-        }
-        | parameters,
-        **at,
-        columns=held.variables.groups,
-        aligned=held.aligned,
+        asked | parameters,
+        at=at,
+        aligned=aligned,
         unit_rows=unit_rows,
     )
-    tables = held.tables(study)
-    study = as_run(procedure, study, [table.units for table in tables])
-    if mode == "peer":
-        study = with_receiver(study, str(parameters["receiver"]))
-        with by_argument_names():
-            return run_peer(procedure, study, tables, OpenDPNoise(), progress)
     with by_argument_names():
-        result = run(procedure, study, tables, OpenDPNoise(), progress)
-    if not isinstance(result, AnsweredCorrelationResult | DistanceCorrelationResult):
-        raise TypeError("distance_correlation has a result of another type")
-    return result
+        if mode == "peer":
+            study = with_receiver(study, str(parameters["receiver"]))
+            return run_peer(procedure, study, tables, OpenDPNoise(), progress)
+        return run(procedure, study, tables, OpenDPNoise(), progress)
 
 
 def _beside_answers(
@@ -529,7 +417,7 @@ def _beside_answers(
     parameters: dict[str, Any],
     at: Terms,
     progress: Progress | None,
-) -> AnsweredCorrelationResult:
+) -> Any:
     """Play the second round beside a column that was released before."""
     sample, domain = held
     if len(x) != sample.rows:
@@ -553,10 +441,9 @@ def _beside_answers(
         own = own_units(plan, ArrayTable.of(sample, domain), x.release)
         releases = dict(zip(CORRELATION_OWNERS, (x.release, plan.release(own, OpenDPNoise())), strict=True))
         warned = answers_warnings(plan, {name: len(x) for name in CORRELATION_OWNERS})
-        result = result_from(answered_verdict(plan, releases, warned, progress), study, releases=releases)
+        return result_from(answered_verdict(plan, releases, warned, progress), study, releases=releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    return of_type(AnsweredCorrelationResult, result)
 
 
 SCREENING_OWNERS = ("columns-owner", "outcome-owner")
@@ -581,7 +468,7 @@ def screening(
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
-) -> AnsweredScreeningResult | ScreeningResult:
+) -> "AnsweredScreeningResult | ScreeningResult":
     """Find which of one owner's columns depend on another owner's outcome, privately.
 
     Args:
@@ -631,27 +518,24 @@ def screening(
         'x.3'
     """
     at = terms(epsilon, delta, alpha, seed)
-    held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
-    procedure = procedure_named("screening")
-    study = local_study(
-        procedure.name,
-        held.variables.domain,
-        SCREENING_OWNERS,
-        {
-            "outcome": SCREENING_OWNERS[1],
-            "method": method,
-            "control": control,
-            "matrix": matrix,
-            "categories": categories,
-            "permutations": n_permutations,
-        },
-        **at,
-        columns=held.variables.groups,
-        aligned=held.aligned,
-        unit_rows=unit_rows,
-    )
-    tables = held.tables(study)
-    study = as_run(procedure, study, [table.units for table in tables])
+    tables, aligned = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
+    found: AnsweredScreeningResult | ScreeningResult
     with by_argument_names():
-        found = run(procedure, study, tables, OpenDPNoise(), progress)
-    return of_type(ScreeningResult, found) if matrix else of_type(AnsweredScreeningResult, found)
+        found = run_tables(
+            "screening",
+            tables,
+            SCREENING_OWNERS,
+            {
+                "outcome": SCREENING_OWNERS[1],
+                "method": method,
+                "control": control,
+                "matrix": matrix,
+                "categories": categories,
+                "permutations": n_permutations,
+            },
+            at=at,
+            aligned=aligned,
+            unit_rows=unit_rows,
+            progress=progress,
+        )
+    return found

@@ -1,20 +1,20 @@
 """What is asked within owners, in one process: groups, associations, and known tests by blocks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import ResultT, Terms, as_run, local_study, of_type, owner_names, run, terms
-from tacit.in_process.samples import ArrayTable, Missing, admitted, domain_of, drawing, read_with_units
+from tacit.in_process.runner import Terms, owner_names, run_tables, terms
+from tacit.in_process.samples import Missing, read_tables
 from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
-from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.aggregated_test import TestName
-from tacit_protocol.procedures.aggregated_test.statistic import Regression
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import Aggregation, is_masked
+from tacit_protocol.procedures.masking import Aggregation
+
+if TYPE_CHECKING:
+    from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult
+    from tacit_protocol.procedures.aggregated_test import TestName
+    from tacit_protocol.procedures.aggregated_test.statistic import Regression
 
 
 def _masks(aggregation: str, colluders: int | None) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def group_comparison(
     noise: Literal["auto", "gaussian", "laplace"] = "auto",
     aggregation: Aggregation = "separate",
     colluders: int | None = None,
-) -> GroupComparisonResult:
+) -> "GroupComparisonResult":
     """Test privately whether groups differ within every owner, and estimate by how much.
 
     Two to eight groups, such as women and men, exist in each of one or more owners; what differs between
@@ -95,8 +95,7 @@ def group_comparison(
     if isinstance(group, RandomisedColumn):
         if noise != "auto" or aggregation != "separate":
             raise InputError("sums beside a randomised group are pure: leave noise and aggregation out")
-        return run_beside(
-            GroupComparisonResult,
+        found: GroupComparisonResult = run_beside(
             "group_comparison",
             group,
             one_sample(samples, bounds, columns, missing),
@@ -104,10 +103,10 @@ def group_comparison(
             given=(delta, units, names),
             at=at,
         )
+        return found
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
     masks = _masks(aggregation, colluders)
-    return _asked(
-        GroupComparisonResult,
+    found = _asked(
         "group_comparison",
         samples,
         wanted,
@@ -119,6 +118,7 @@ def group_comparison(
         names=names,
         at=at,
     )
+    return found
 
 
 def association(
@@ -135,7 +135,7 @@ def association(
     noise: Literal["auto", "gaussian", "laplace"] = "auto",
     aggregation: Aggregation = "separate",
     colluders: int | None = None,
-) -> AssociationResult:
+) -> "AssociationResult":
     """Test privately whether columns go together within every owner, and estimate how strongly.
 
     What differs between owners neither makes an association nor hides one. No curator is needed.
@@ -183,8 +183,7 @@ def association(
     """
     at = terms(epsilon, delta, alpha, seed)
     masks = _masks(aggregation, colluders)
-    return _asked(
-        AssociationResult,
+    found: AssociationResult = _asked(
         "association",
         samples,
         columns,
@@ -196,11 +195,12 @@ def association(
         names=names,
         at=at,
     )
+    return found
 
 
 def aggregated_test(
     *samples: Any,
-    test: TestName,
+    test: "TestName",
     epsilon: float,
     delta: float = 0.0,
     bounds: Mapping[str, Any],
@@ -214,7 +214,7 @@ def aggregated_test(
     aggregation: Aggregation = "separate",
     colluders: int | None = None,
     **parameters: Any,
-) -> AggregatedTestResult:
+) -> "AggregatedTestResult":
     """Take privately a test that people know: blocks of every owner's units vote, and the sum is released.
 
     Pure epsilon unless masked, with no curator; what differs between owners makes no difference.
@@ -266,8 +266,7 @@ def aggregated_test(
     """
     at = terms(epsilon, delta, alpha, seed)
     masks = _masks(aggregation, colluders)
-    return _asked(
-        AggregatedTestResult,
+    found: AggregatedTestResult = _asked(
         "aggregated_test",
         samples,
         columns,
@@ -279,6 +278,7 @@ def aggregated_test(
         names=names,
         at=at,
     )
+    return found
 
 
 def conditional_independence(
@@ -287,9 +287,9 @@ def conditional_independence(
     given: Sequence[str],
     epsilon: float,
     bounds: Mapping[str, Any],
-    regression: Regression = "polynomial",
+    regression: "Regression" = "polynomial",
     **asked: Any,
-) -> AggregatedTestResult:
+) -> "AggregatedTestResult":
     """Test privately whether two columns are independent given others (generalised covariance measure).
 
     In every block both columns are regressed on the given ones, and the residuals' products are tested; see
@@ -324,7 +324,6 @@ def conditional_independence(
 
 
 def _asked(
-    kind: type[ResultT],
     procedure: str,
     samples: Sequence[Any],
     columns: Sequence[str] | None,
@@ -336,24 +335,22 @@ def _asked(
     missing: Missing,
     names: Sequence[str] | None,
     at: Terms,
-) -> ResultT:
+) -> Any:
     """Run a study of one sample an owner; ``named`` are parameters that name columns."""
-    if not samples:
-        raise InputError("pass one sample for each owner")
-    read, unit_values = read_with_units(samples, columns, units, bounds)
-    held = list(read[0].columns)
+    chosen = {**named, **(parameters or {})}
+    one = procedure == "aggregated_test" or chosen.get("aggregation") == "masked"
+    owners = owner_names(names, len(samples))
+    tables = read_tables(
+        samples,
+        columns,
+        units=units,
+        bounds=bounds,
+        missing=missing,
+        names=owners,
+        unit_rows="one" if one else "average",
+    )
+    held = {column.name for column in tables[0].domain.columns}
     for name in named.values():
         if name not in held:
             raise InputError(f"neither samples nor bounds have a column {name!r} to take groups from")
-    domain, owners = domain_of(bounds, held), owner_names(names, len(read))
-    read = admitted(read, domain, missing, owners)
-    chosen = {**named, **(parameters or {})}
-    study = local_study(procedure, domain, owners, chosen, **at)
-    rows = "one" if procedure == "aggregated_test" or is_masked(study) else "average"
-    tables = [
-        ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
-        for sample, unit in zip(read, unit_values, strict=True)
-    ]
-    asked = procedure_named(procedure)
-    study = as_run(asked, study, [table.units for table in tables])
-    return of_type(kind, run(asked, study, tables, OpenDPNoise()))
+    return run_tables(procedure, tables, owners, chosen, at=at)

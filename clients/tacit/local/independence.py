@@ -1,40 +1,33 @@
 """The joint independence test in one process, at one owner that holds all columns."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import as_run, local_study, of_type, run, terms
+from tacit.in_process.runner import run_tables, terms
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
-    Sample,
     by_argument_names,
     drawing,
     read_variables,
+    tables_apart,
 )
-from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, MutualIndependenceResult
-from tacit_protocol.domain import Table
-from tacit_protocol.messages.study import Study, UnitRows
-from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
+
+if TYPE_CHECKING:
+    from tacit.results import (
+        CellsTableResult,
+        DecisionResult,
+        JointIndependenceResult,
+        MutualIndependenceResult,
+    )
 
 OWNER = "owner"
 """Name of the one owner."""
-
-
-class _Watched(JointIndependence):
-    """Tells how far the permutations are."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-
-    def summarise(self, study: Study, table: Table, *_: Any) -> JointSummary:
-        return super().summarise(study, table, self._progress)
 
 
 def joint_independence(
@@ -54,7 +47,7 @@ def joint_independence(
     progress: Progress | None = None,
     method: Literal["auto", "permutation", "aggregate", "table"] = "auto",
     **parameters: Any,
-) -> DecisionResult | JointIndependenceResult | CellsTableResult:
+) -> "DecisionResult | JointIndependenceResult | CellsTableResult":
     """Test privately whether two or more variables are jointly independent.
 
     The null hypothesis is that the joint distribution is the product of the variables' own. Variables that
@@ -116,21 +109,13 @@ def joint_independence(
         "permutations": n_permutations,
         "method": method,
     }
-    procedure = _Watched(progress)
-    study = local_study(
-        procedure.name,
-        read.domain,
-        [OWNER],
-        chosen | parameters,
-        **at,
-    )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
-    study = as_run(procedure, study, [table.units])
+    found: DecisionResult | JointIndependenceResult | CellsTableResult
     with by_argument_names():
-        result = run(procedure, study, [table], OpenDPNoise())
-    if not isinstance(result, DecisionResult | JointIndependenceResult | CellsTableResult):
-        raise TypeError("joint_independence has a result that is neither decision nor test")
-    return result
+        found = run_tables(
+            "joint_independence", [table], [OWNER], chosen | parameters, at=at, progress=progress
+        )
+    return found
 
 
 def mutual_independence(
@@ -147,7 +132,7 @@ def mutual_independence(
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
     **parameters: Any,
-) -> MutualIndependenceResult:
+) -> "MutualIndependenceResult":
     """Test privately whether columns that three or more owners hold are independent of each other.
 
     Each column is another owner's, over the same rows. All owners but the last release one randomised answer
@@ -188,20 +173,15 @@ def mutual_independence(
     read = read_variables(columns, bounds, names, missing)
     if any(len(group) > 1 for group in read.groups):
         raise InputError("pass one column of each owner")
-    study = local_study(
-        "mutual_independence",
-        read.domain,
-        [f"{group[0]}-owner" for group in read.groups],
-        {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
-        **at,
-        columns=read.groups,
-    )
-    tables = [
-        ArrayTable.of(Sample({group[0]: read.sample.columns[group[0]]}), study.domain_of(owner), units)
-        for group, owner in zip(read.groups, study.owners, strict=True)
-    ]
-    procedure = procedure_named(study.procedure)
+    count = len(read.groups)
+    found: MutualIndependenceResult
     with by_argument_names():
-        study = as_run(procedure, study, [table.units for table in tables])
-        found = run(procedure, study, tables, OpenDPNoise(), progress)
-    return of_type(MutualIndependenceResult, found)
+        found = run_tables(
+            "mutual_independence",
+            tables_apart(read, [units] * count, [None] * count),
+            [f"{group[0]}-owner" for group in read.groups],
+            {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
+            at=at,
+            progress=progress,
+        )
+    return found

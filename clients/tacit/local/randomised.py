@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError, pandas_module
-from tacit.in_process.runner import ResultT, Terms, local_study, of_type
+from tacit.in_process.runner import Terms, local_study
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
@@ -198,7 +198,6 @@ def one_sample(
 
 
 def run_beside(
-    kind: type[ResultT],
     procedure: str,
     released: RandomisedColumn,
     held: tuple[Sample, Domain],
@@ -206,7 +205,7 @@ def run_beside(
     *,
     given: tuple[float, Any, Any],
     at: Terms,
-) -> ResultT:
+) -> Any:
     """Play the second round of a study, beside a column that was released before; pure epsilon.
 
     ``given`` is delta, units and names, which have no place in it.
@@ -255,6 +254,6 @@ def run_beside(
         check_release(own, study, answer)
         releases = dict(zip(BESIDE_OWNERS, (sent, answer), strict=True))
         verdict = conclude(own, study, releases, dict.fromkeys(BESIDE_OWNERS, len(released)))
-        return of_type(kind, result_from(verdict, study, releases=releases))
+        return result_from(verdict, study, releases=releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error

@@ -1,34 +1,16 @@
 """The two-sample test in one process: between owners who trust no one, or at their curator."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import (
-    Setting,
-    as_run,
-    local_study,
-    owner_names,
-    run,
-    terms,
-    two_sample_procedure,
-)
-from tacit.in_process.samples import (
-    ArrayTable,
-    Missing,
-    Sample,
-    admitted,
-    domain_of,
-    read_samples,
-    read_with_units,
-)
+from tacit.in_process.runner import Setting, owner_names, run_tables, terms, two_sample_procedure
+from tacit.in_process.samples import ArrayTable, Missing, Sample, read_samples, read_tables
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import median_distance
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.discovery import procedure_named
 
 if TYPE_CHECKING:
     from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, TwoSampleResult
@@ -206,13 +188,11 @@ def kernel_two_sample(
     at = terms(epsilon, delta, alpha, seed)
     if len(samples) < 2:
         raise InputError("pass at least two samples")
-    procedure = procedure_named(two_sample_procedure(setting))
+    procedure = two_sample_procedure(setting)
     if release is not None and setting != "curator":
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
-    read, unit_values = read_with_units(samples, columns, units, bounds)
-    domain = domain_of(bounds, list(read[0].columns))
-    owners = owner_names(names, len(read))
-    read = admitted(read, domain, missing, owners)
+    owners = owner_names(names, len(samples))
+    tables = read_tables(samples, columns, units=units, bounds=bounds, missing=missing, names=owners)
     given = {
         "features": features,
         "statistic": statistic,
@@ -228,17 +208,10 @@ def kernel_two_sample(
         "permutations": n_permutations,
     }
     if public is not None:
-        sample = read_samples([public], list(read[0].columns))[0]
-        rng = np.random.default_rng(seed)
-        chosen |= public_parameters(sample, domain, features, n_features, rng)
-    study = local_study(
-        procedure.name,
-        domain,
-        owners,
-        chosen | parameters,
-        **at,
-        curated=setting == "curator",
+        domain = tables[0].domain
+        sample = read_samples([public], [column.name for column in domain.columns])[0]
+        chosen |= public_parameters(sample, domain, features, n_features, np.random.default_rng(seed))
+    found: TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult = run_tables(
+        procedure, tables, owners, chosen | parameters, at=at, curated=setting == "curator"
     )
-    tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    study = as_run(procedure, study, [table.units for table in tables])
-    return cast("TwoSampleResult", run(procedure, study, tables, OpenDPNoise()))
+    return found
