@@ -16,12 +16,11 @@ from tacit.in_process.samples import (
     read_variables,
 )
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, MutualIndependenceResult
-from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
+from tacit_protocol.procedures.joint_independence import JointIndependence, JointPlan
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -33,8 +32,10 @@ class _Watched(JointIndependence):
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
 
-    def summarise(self, study: Study, table: Table, *_: Any) -> JointSummary:
-        return super().summarise(study, table, self._progress)
+    def plan(self, study: Study) -> JointPlan:
+        found = super().plan(study)
+        found.watched = self._progress
+        return found
 
 
 def joint_independence(
