@@ -18,7 +18,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import TESTS
-from tacit_protocol.procedures.base import PublicRuleError
+from tacit_protocol.procedures.base import PublicRuleError, planned
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.permutation import statistic
 from tacit_protocol.procedures.permutation.statistic import (
@@ -87,7 +87,7 @@ def test_every_table_has_statistics_in_their_range(kernel: str, shape: str) -> N
     variables = len(SHAPES[shape][1] or study.domain.columns)
     for units in (2, 3, 7, 60):
         for name, table in tables(study.domain, units).items():
-            summary = procedure.summarise(study, table, order=np.random.default_rng(1))
+            summary = planned(procedure, study).summarise(table, np.random.default_rng(1))
             assert isinstance(summary, joint_independence.PermutedStatistics)
             assert len(summary.values) == FEW + 1
             assert np.all((summary.values >= 0) & (summary.values <= statistic_max(variables) + 1e-6))
@@ -107,7 +107,7 @@ def test_sensitivities_hold_beside_tables_that_do_not_vary(kernel: str) -> None:
 
     def values(numeric: Floats) -> Floats:
         table = MemoryTable(study.domain, numeric, np.zeros((units, 0), np.int32))
-        summary = procedure.summarise(study, table, order=np.random.default_rng(1))
+        summary = planned(procedure, study).summarise(table, np.random.default_rng(1))
         return np.asarray(getattr(summary, "values"))  # noqa: B009
 
     for table in tables(study.domain, units).values():

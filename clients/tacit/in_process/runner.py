@@ -5,7 +5,6 @@ here too.
 """
 
 import hashlib
-import inspect
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,7 +147,7 @@ def run(
         relay = relay_of(procedure, study)
         if relay is None:
             releases = {
-                sender: _release(procedure, study, table, noise, {"progress": progress, "order": order})
+                sender: _release(procedure, study, table, noise, order=order, progress=progress)
                 for sender, table in held.items()
             }
             if masking_of(procedure, study) is not None:
@@ -257,12 +256,15 @@ def _release(
     study: Study,
     table: Table,
     noise: NoiseSource,
-    given: Mapping[str, Any],
+    *,
+    order: np.random.Generator | None,
+    progress: Progress | None,
 ) -> Release:
     plan = planned(procedure, study)
-    taken = inspect.signature(plan.summarise).parameters
-    fixed = {name: value for name, value in given.items() if value is not None and name in taken}
-    release = plan.privatise(plan.summarise(table, **fixed), noise)
+    if progress is not None:
+        plan = procedure.plan(study)
+        plan.watched = progress
+    release = plan.privatise(plan.summarise(table, order), noise)
     check_release(procedure, study, release)
     return release
 

@@ -150,10 +150,10 @@ def release_database(
         if table.units < 1:
             raise InputError("the sample has no rows")
         study = as_run(procedure, study, [table.units])
-        procedure.check(study)
-        release = procedure.privatise(study, procedure.summarise(study, table), OpenDPNoise())
+        plan = procedure.plan(study)
+        release = plan.privatise(plan.summarise(table), OpenDPNoise())
         check_release(procedure, study, release)
-        verdict: Any = procedure.assemble(study, {OWNER: release})
+        verdict: Any = plan.conclude({OWNER: release}, {OWNER: release.units})
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     database = databases_of(study, verdict)[OWNER]

@@ -9,8 +9,8 @@ Derivations: docs/mathematics/aggregated-tests.md.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -27,12 +27,13 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     mu_of,
     release_sums,
     require_drawable,
+    same_guarantee,
 )
 from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVector
-from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
+from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, laplace_sum_guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import rank_max
-from tacit_protocol.procedures.base import SumsOfOwners, require_noise
+from tacit_protocol.procedures.base import HOPELESS
 from tacit_protocol.procedures.masking import (
     MASKED_BITS,
     TOGETHER,
@@ -41,8 +42,22 @@ from tacit_protocol.procedures.masking import (
     shared_noise_in,
     total_of,
 )
-from tacit_protocol.strict import StudyError
+from tacit_protocol.procedures.plan import Plan, require_noise
+from tacit_protocol.procedures.within_owners import WITHIN_ALONE
+from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.presentation import Critical, Null
+
+__all__ = [
+    "BLOCKS_MAX",
+    "BLOCK_LEVEL",
+    "BLOCK_PERMUTATIONS",
+    "BLOCK_UNITS_MIN",
+    "REJECTIONS",
+    "Votes",
+    "block_places",
+    "drawn_law",
+    "sum_of_votes",
+]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -327,28 +342,96 @@ def shared_in_votes(study: Study, parameters: MaskedParameters, vote: Vote) -> S
     return shared
 
 
-def epsilon_of_noise(guarantee: Guarantee) -> float:
-    """Return the epsilon at which Laplace noise is as wide as that on one owner's sum.
+@dataclass(frozen=True)
+class Votes:
+    """The exact sum of a sender's blocks' votes. It never leaves it; ``units_by_owner`` is a curator's."""
 
-    By it the number of blocks is chosen: the p-value asks how wide noise is, not of which law.
-    """
-    if isinstance(guarantee.events[0], LaplaceEvent):
-        return guarantee.budget.epsilon
-    return math.sqrt(2) * mu_of(guarantee)
+    units: int
+    votes: int = field(repr=False)
+    units_by_owner: Mapping[str, int] = field(default_factory=dict)
 
 
-class SumsOfVotes(SumsOfOwners):
-    """What a test by aggregation says and refuses where its owners mask their sums."""
+class VotePlan(Plan):
+    """One noisy sum of the votes of a sender's blocks: with Laplace noise, or Gaussian where owners mask."""
 
-    masked_numbers: ClassVar[str] = "sums of votes"
+    masked_numbers = "sums of votes"
+    release_size = 1
+    number: ClassVar[str] = "sum of votes"
+    """What is released, in the singular."""
 
-    def asked_of_masks(self, study: Study) -> tuple[str, ...]:
-        """Say to whoever plans what masks gain, hide and cost, beside separate sums with Laplace noise."""
-        if (shared := self.shared_noise(study)) is None:
+    def __init__(
+        self, study: Study, parameters: MaskedParameters, vote: Vote, blocks: int | None, units_min: int
+    ) -> None:
+        self.study, self.vote, self.units_min = study, vote, units_min
+        self.blocks_asked = blocks
+        self.shared = shared_in_votes(study, parameters, vote)
+        self.guarantee = laplace_sum_guarantee(study.budget) if self.shared is None else self.shared.own
+
+    @property
+    def counting(self) -> Vote:
+        """The vote by which the default number of blocks is chosen."""
+        return self.vote
+
+    def blocks(self, units: int) -> int:
+        """Return in how many blocks a sender's units are tested."""
+        if isinstance(self.guarantee.events[0], LaplaceEvent):
+            epsilon = self.guarantee.budget.epsilon
+        else:
+            # At which Laplace noise is as wide: the p-value asks how wide noise is, not of which law.
+            epsilon = math.sqrt(2) * mu_of(self.guarantee)
+        return self.counting.blocks(units, epsilon, self.blocks_asked, self.units_min)
+
+    def law(self, units: Iterable[int]) -> VotesLaw:
+        """Return the null law of the sum of senders' votes, of so many units each."""
+        return self.vote.law([self.blocks(count) for count in units], self.guarantee)
+
+    def check_sender(self, release: Release) -> None:
+        """Raise ReleaseError where a release states units that the study does not take."""
+        raise NotImplementedError
+
+    def hopes(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where, though every block voted alike, senders of so many units would miss it mostly."""
+        few = [name for name, count in units.items() if count < self.units_min]
+        if few:
+            return (f"{HOPELESS}a block needs at least {self.units_min} units: {', '.join(few)} has fewer",)
+        law = self.law(units.values())
+        # The noise is symmetric: with every block rejecting, the sum is above their number half of the time.
+        if law.pvalue(law.blocks) <= self.study.level:
+            return ()
+        return (
+            f"{HOPELESS}even if every block rejected, it would be missed more often than not; ask for more "
+            "units or a larger epsilon",
+        )
+
+    def privatise(self, summary: Votes, noise: NoiseSource) -> Release:
+        vector = self.vote.release(summary.votes, self.blocks(summary.units), self.guarantee, noise)
+        return Release(
+            units=summary.units,
+            units_by_owner=dict(summary.units_by_owner),
+            guarantee=self.guarantee,
+            vectors={self.vote.name: vector},
+        )
+
+    def check_release(self, release: Release) -> None:
+        if not same_guarantee(release.guarantee, self.guarantee):
+            raise ReleaseError("the release states another guarantee than the study")
+        self.check_sender(release)
+        if set(release.vectors) != {self.vote.name} or release.decision is not None:
+            raise ReleaseError(f"the release must hold a {self.number} and nothing else")
+        if not self.vote.fits(release.vectors[self.vote.name], self.blocks(release.units), self.guarantee):
+            raise ReleaseError(f"the {self.number} has not the grid and the noise that the study fixes")
+
+    @property
+    def masks_caveats(self) -> tuple[str, ...]:
+        """What masks hide, where owners mask."""
+        return () if self.shared is None else self.shared.caveats(self.masked_numbers, WITHIN_ALONE)
+
+    def describe_request(self) -> tuple[str, ...]:
+        if (shared := self.shared) is None:
             return ()
         # A sum that one unit moves by D: k times 2 (D/epsilon)^2 beside (D/mu)^2.
-        owners = len(study.owners)
-        separate = 2 * owners * (mu_of(shared.claim) / study.budget.epsilon) ** 2
+        owners = len(self.study.owners)
+        separate = 2 * owners * (mu_of(shared.claim) / self.study.budget.epsilon) ** 2
         less = ", which is less" if separate < owners / shared.masking.honest else ""
         words = f"{separate:.3g} times{less}, in pure epsilon"
         return (shared.asked(self.masked_numbers, words),)

@@ -356,7 +356,7 @@ def voted(study: Study, noise: Any) -> tuple[int, dict[str, Release]]:
         x = rng.random((80, 1))
         table = rows_table(study.domain, np.hstack([x, np.clip(x + 0.2 * rng.random((80, 1)), 0, 1)]))
         summary = procedure.summarise(study, table)
-        total += summary.votes if study.procedure == "aggregated_test" else summary.rejecting
+        total += summary.votes
         made = procedure.privatise(study, summary, noise)
         releases[owner.name] = masked(made, roster, owner.name, secret_of(owner.name))
         procedure.check_release(study, as_layout(releases[owner.name]))

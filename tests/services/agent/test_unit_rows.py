@@ -13,7 +13,7 @@ from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.procedures.base import StudyError, reread
+from tacit_protocol.procedures.base import StudyError, planned, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_services.agent.data.opening import open_source
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher, drawn_rows, row_draw
@@ -128,7 +128,7 @@ def rejected(folder: Path, unit_rows: str) -> int:
         ids = np.repeat(np.arange(UNITS), rng.choice([1, 20], UNITS))
         draw = row_draw(f"{run:032x}", "north") if unit_rows == "one" else None
         table = table_of(folder, ids, rng.random((len(ids), 2)), draw, 100_000)
-        summary = procedure.summarise(asked, table, order=rng)
+        summary = planned(procedure, asked).summarise(table, rng)
         found += bool(procedure.privatise(asked, summary, SimulatedNoise(rng)).decision)
     return found
 

@@ -9,7 +9,8 @@ Derivations: docs/mathematics/aggregated-tests.md.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,10 +22,6 @@ from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.names import folded
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import same_guarantee
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
-from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.aggregated_test.statistic import (
     TESTS,
     BlockTest,
@@ -38,17 +35,15 @@ from tacit_protocol.procedures.aggregation import (
     BLOCK_LEVEL,
     BLOCKS_MAX,
     REJECTIONS,
-    SumsOfVotes,
     Vote,
+    VotePlan,
+    Votes,
     VotesLaw,
     block_places,
     drawn_law,
-    epsilon_of_noise,
-    shared_in_votes,
     sum_of_votes,
 )
 from tacit_protocol.procedures.base import (
-    HOPELESS,
     Fields,
     Procedure,
     Progress,
@@ -61,10 +56,10 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     parse_parameters,
-    planned_once,
     require_shared_columns,
+    units_declared,
 )
-from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import (
     HAZARD_RATIO_MEDIUM,
     Columns,
@@ -78,7 +73,6 @@ from tacit_protocol.procedures.populations import (
     values_of,
     with_standard_effect,
 )
-from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     Citation,
@@ -89,6 +83,8 @@ from tacit_protocol.verdicts.presentation import (
     Shown,
     decision_sentence,
 )
+
+__all__ = ["WANTED", "AggregatedTest", "AggregatedTestResult", "TestName"]
 
 UNITS_MIN, FITTED_UNITS_MIN = 10, 40
 """Fewest units of a block; and where functions are fitted first."""
@@ -243,14 +239,6 @@ class AggregatedTestResult(PvalueVerdict):
 
 
 @dataclass(frozen=True)
-class Votes:
-    """The exact sum of an owner's blocks' votes. It never leaves the owner."""
-
-    units: int
-    votes: int = field(repr=False)
-
-
-@dataclass(frozen=True)
 class Roles:
     """Which columns of a study play which part; places are among its numeric, or its categorical ones.
 
@@ -295,37 +283,104 @@ class Roles:
         )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a study fixes before any data."""
+class AggregatedTestPlan(VotePlan):
+    """One test of the list, taken by every block."""
 
-    parameters: AggregatedTestParameters
-    test: BlockTest
-    roles: Roles
-    guarantee: Guarantee
-    """What each owner spends: where they mask its own, by which it draws its share of the noise."""
-    shared: SharedNoise | None
+    def __init__(
+        self, study: Study, parameters: AggregatedTestParameters, test: BlockTest, roles: Roles
+    ) -> None:
+        vote = Vote(parameters.block_level, test.directed)
+        super().__init__(study, parameters, vote, parameters.blocks, self.block_units_min)
+        self.parameters, self.test, self.roles = parameters, test, roles
 
-    @property
-    def vote(self) -> Vote:
-        """How blocks vote."""
-        return Vote(self.parameters.block_level, self.test.directed)
+    block_units_min: ClassVar[int] = UNITS_MIN
+    """Fewest units of a block, and so of an owner."""
+    caution: ClassVar[tuple[str, ...]] = ()
+    """What limits the test, whatever the units."""
 
-    @property
-    def units_min(self) -> int:
-        """Fewest units of an owner: a block."""
-        return FITTED_UNITS_MIN if self.test.takes == "given" else UNITS_MIN
+    def check_units(self, units: Mapping[str, int]) -> None:
+        for count in units.values():
+            if count < self.units_min:
+                raise PublicRuleError(
+                    "too-few-units", f"the test needs at least {self.units_min} units of each owner"
+                )
+            if count > self.blocks(count) * BLOCK_UNITS_MAX:
+                raise PublicRuleError(
+                    "too-many-units", f"a block takes {BLOCK_UNITS_MAX} units at most: ask for more blocks"
+                )
 
-    def blocks(self, units: int) -> int:
-        """Return in how many blocks an owner's units are tested."""
-        # Fitted functions need large blocks, whatever the direction.
-        counting = REJECTIONS if self.test.takes == "given" else self.vote
-        epsilon = epsilon_of_noise(self.guarantee)
-        return counting.blocks(units, epsilon, self.parameters.blocks, self.units_min)
+    def check_sender(self, release: Release) -> None:
+        try:
+            self.check_units({"": release.units})
+        except PublicRuleError as error:
+            raise ReleaseError(str(error)) from None
 
-    def law(self, units: Sequence[int]) -> VotesLaw:
-        """Return the null law of the sum of owners' votes, of so many units each."""
-        return self.vote.law([self.blocks(count) for count in units], self.guarantee)
+    def describe_request(self) -> tuple[str, ...]:
+        first, second = self.roles.first.name, self.roles.second.name
+        return (f"{self.test.words} of {first} and {second}, by blocks", *super().describe_request())
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        if any(owner.name not in units for owner in self.study.owners):
+            return ()
+        return self.hopes(units) + self.caution
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Votes:
+        # In a secret random order, so that it does not matter in which order a table yields the units.
+        self.check_units({"": table.units})
+        try:
+            require_regression(self.parameters.regression)
+        except RegressionUnavailableError as error:
+            raise StudyError(str(error)) from None
+        rows = gather_units(list(table.chunks()))
+        if len(rows.numeric) != rows.units:
+            raise StudyError('tests are of units of one row: ask for unit_rows "one"')
+        order = order or np.random.default_rng()
+        rows = rows.reordered(order.permutation(rows.units))
+        blocks, votes = self.blocks(rows.units), 0
+        lots = order.random(blocks)
+        for number, place in enumerate(block_places(rows.units, blocks)):
+            tested = rows.reordered(np.arange(rows.units)[place])
+            seed = np.random.SeedSequence(int(self.study.seed, 16), spawn_key=(BLOCKS_STREAM, number))
+            block = self.roles.block(self.study.domain, tested, self.parameters.regression, self.test.takes)
+            statistics = statistics_of(self.test, block, np.random.default_rng(seed))
+            votes += self.vote.of(statistics, lots[number])
+        return Votes(rows.units, votes)
+
+    def conclude(
+        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
+    ) -> AggregatedTestResult:
+        study, names = self.study, [owner.name for owner in self.study.owners]
+        if progress is not None:
+            progress(1.0, "adding up votes")
+        units = {name: releases[name].units for name in names}
+        law = self.law(units.values())
+        sent, shared = {name: releases[name] for name in names}, self.shared
+        votes = sum_of_votes(sent, self.vote, shared)
+        statistic = abs(votes) if self.test.directed else votes
+        found = decided(study, statistic, law.pvalue(statistic))
+        way = ("up" if votes > 0 else "down") if self.test.directed and found["reject"] else None
+        shown = self.says(way) if found["reject"] else f"nothing shown by the {self.test.words}"
+        return AggregatedTestResult.model_validate(
+            {
+                "method": f"{self.test.words} by aggregation: blocks rejecting at level "
+                f"{self.parameters.block_level:g}{' of either side' if self.test.directed else ''}, "
+                "noisy sum of their votes",
+                **found,
+                **common_fields(study, units, None if shared is None else shared.own),
+                "warnings": self.warnings(units) + self.masks_caveats,
+                "test": self.parameters.test,
+                "votes": votes,
+                "direction": way,
+                "finding": shown,
+                "blocks": law.blocks,
+                "expected": law.mean,
+                "deviation": law.deviation,
+                "votes_by_owner": {name: sum_of_votes({name: own}, self.vote) for name, own in sent.items()}
+                if shared is None
+                else {},
+                "blocks_by_owner": {name: self.blocks(count) for name, count in units.items()},
+            }
+        )
 
     def says(self, way: str | None) -> str:
         """Say what a rejection shows: upwards, downwards, or without a direction."""
@@ -335,17 +390,76 @@ class _Plan:
         names = {"first": self.roles.first.name, "second": self.roles.second.name, "level": level}
         return words.format(**names, a=groups[0], b=groups[-1])
 
+    sought: ClassVar[str] = "difference"
+    """What a test that does not reject has not shown."""
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        of = f"{self.roles.first.name} and {self.roles.second.name}"
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"Within owners, {self.says(verdict.get('direction'))}",
+            f"No {self.sought} was shown by the {self.test.words} of {of}, within owners",
+        )
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        law = self.law(verdict["units"].values())
+        words = "a sum of blocks' votes, with the noise"
+        return drawn_law(law, self.study.level, float(verdict["statistic"]), words)
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        units, level = verdict["units"], self.study.level
+        rows = [
+            _row(name, float(votes), self.law([units[name]]), level)
+            for name, votes in verdict["votes_by_owner"].items()
+        ]
+        if len(rows) != 1:
+            rows.append(_row("all", float(verdict["votes"]), self.law(units.values()), level))
+        title = "Votes of a block, on average" if self.test.directed else "Votes of a block over the expected"
+        return [RowsPanel(title, "votes", tuple(rows))]
+
+
+class PairTestPlan(AggregatedTestPlan):
+    """A test of two numbers of a unit, whose rejection is a dependence."""
+
+    sought = "dependence"
+
+
+class ConditionalTestPlan(PairTestPlan):
+    """A test of the residuals of functions that are fitted to given columns in each block."""
+
+    block_units_min = FITTED_UNITS_MIN
+    caution = (APPROXIMATE,)
+
+    @property
+    def counting(self) -> Vote:
+        # Fitted functions need large blocks, whatever the direction.
+        return REJECTIONS
+
+    @property
+    def cited(self) -> tuple[Citation, ...]:
+        return (SAMPLE_AND_AGGREGATE, HARDNESS)
+
+
+def test_plan(study: Study) -> AggregatedTestPlan:
+    """Return the plan of a study, whoever its owners are; raises StudyError where it cannot be run."""
+    parameters = parse_parameters(AggregatedTestParameters, study)
+    test = TESTS[parameters.test]
+    roles = _roles(parameters, test, study.domain)
+    kinds = {"given": ConditionalTestPlan, "pair": PairTestPlan}
+    return kinds.get(test.takes, AggregatedTestPlan)(study, parameters, test, roles)
+
 
 class TestedEffect(SimulationModel):
     """Rows of owners in all of whom a test should find its effect, of a size that fits what it takes."""
 
     medium: ClassVar[float] = 0.5
 
-    @property
-    def plan(self) -> _Plan:
+    @cached_property
+    def plan(self) -> AggregatedTestPlan:
         """The study's plan."""
         try:
-            return plan_of(self.study)
+            return test_plan(self.study)
         except StudyError as error:
             raise EffectError(str(error)) from None
 
@@ -420,7 +534,7 @@ class TestedEffect(SimulationModel):
         return found
 
 
-class AggregatedTest(SumsOfVotes, Procedure):
+class AggregatedTest(Procedure):
     """See the module. Registered as ``aggregated_test``."""
 
     name: ClassVar[str] = "aggregated_test"
@@ -430,6 +544,7 @@ class AggregatedTest(SumsOfVotes, Procedure):
     Parameters: ClassVar[type[BaseModel]] = AggregatedTestParameters
     Verdict: ClassVar[type[BaseVerdict]] = AggregatedTestResult
     released: ClassVar[str] = "the sum of the votes of blocks of its units, each of which takes the test"
+    cited: ClassVar[tuple[Citation, ...]] = (SAMPLE_AND_AGGREGATE,)
     question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Does a test that I know (t, Mann-Whitney, Wilcoxon, Kendall, log-rank and more) reject?",
         r"t.test|mann.whitney|wilcoxon|kruskal|kolmogorov|jonckheere|kendall|spearman|fisher|conditional",
@@ -453,198 +568,16 @@ class AggregatedTest(SumsOfVotes, Procedure):
             RequiredParameter("test", "which test", f"The test ({', '.join(names)})", _test_named, names[0]),
         )
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
+    def plan(self, study: Study) -> AggregatedTestPlan:
+        """Return the plan of a study, by what its test takes."""
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
         if study.averages_rows:
             raise StudyError('tests are of units of one row: ask for unit_rows "one"')
-        plan_of(study)
-        self.check_units(
-            study, {owner.name: owner.units for owner in study.owners if owner.units is not None}
-        )
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where an owner has too few units, or too many for its blocks."""
-        plan = plan_of(study)
-        for count in units.values():
-            if count < plan.units_min:
-                raise PublicRuleError(
-                    "too-few-units", f"the test needs at least {plan.units_min} units of each owner"
-                )
-            if count > plan.blocks(count) * BLOCK_UNITS_MAX:
-                raise PublicRuleError(
-                    "too-many-units", f"a block takes {BLOCK_UNITS_MAX} units at most: ask for more blocks"
-                )
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends, on one sum: epsilon; where masked, what holds whoever colludes."""
-        return plan_of(study).guarantee
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise of masked sums; None where every owner's is read by itself, in pure epsilon."""
-        return plan_of(study).shared
-
-    def release_size(self, study: Study) -> int:  # noqa: ARG002
-        """Return 1: one noisy sum."""
-        return 1
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:
-        """Say which test is taken of what."""
-        plan = plan_of(study)
-        asked = f"{plan.test.words} of {plan.roles.first.name} and {plan.roles.second.name}, by blocks"
-        return (asked, *self.asked_of_masks(study))
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where, though every block voted alike, the study would miss it more often than not."""
-        plan = plan_of(study)
-        if any(owner.name not in units for owner in study.owners):
-            return ()
-        caveats = (APPROXIMATE,) if plan.test.takes == "given" else ()
-        few = [name for name, count in units.items() if count < plan.units_min]
-        if few:
-            needed = f"a block needs at least {plan.units_min} units: {', '.join(few)} has fewer"
-            return (f"{HOPELESS}{needed}", *caveats)
-        law = plan.law(list(units.values()))
-        # The noise is symmetric: with every block rejecting, the sum is above their number half of the time.
-        if law.pvalue(law.blocks) <= study.level:
-            return caveats
-        return (
-            f"{HOPELESS}even if every block rejected, it would be missed more often than not; ask for more "
-            "units or a larger epsilon",
-            *caveats,
-        )
-
-    def summarise(
-        self,
-        study: Study,
-        table: Table,
-        progress: Progress | None = None,
-        order: np.random.Generator | None = None,
-    ) -> Votes:
-        """Let the blocks vote. The sum never leaves the owner as it is.
-
-        Units are put in a secret random order first, so that it does not matter in which order a table yields
-        them; ``order`` fixes it, for audits and simulations alone.
-        """
-        plan = plan_of(study)
-        self.check_units(study, {"": table.units})
-        try:
-            require_regression(plan.parameters.regression)
-        except RegressionUnavailableError as error:
-            raise StudyError(str(error)) from None
-        rows = gather_units(list(table.chunks()))
-        if len(rows.numeric) != rows.units:
-            raise StudyError('tests are of units of one row: ask for unit_rows "one"')
-        order = order or np.random.default_rng()
-        rows = rows.reordered(order.permutation(rows.units))
-        blocks, votes = plan.blocks(rows.units), 0
-        lots = order.random(blocks)
-        for number, place in enumerate(block_places(rows.units, blocks)):
-            tested = rows.reordered(np.arange(rows.units)[place])
-            seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, number))
-            block = plan.roles.block(study.domain, tested, plan.parameters.regression, plan.test.takes)
-            statistics = statistics_of(plan.test, block, np.random.default_rng(seed))
-            votes += plan.vote.of(statistics, lots[number])
-            if progress is not None:
-                progress((number + 1) / blocks, "testing blocks")
-        return Votes(rows.units, votes)
-
-    def privatise(self, study: Study, summary: Votes, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states to the sum."""
-        plan = plan_of(study)
-        blocks = plan.blocks(summary.units)
-        vector = plan.vote.release(summary.votes, blocks, plan.guarantee, noise)
-        return Release(units=summary.units, guarantee=plan.guarantee, vectors={plan.vote.name: vector})
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release is not one sum, with the noise that the study fixes."""
-        plan = plan_of(study)
-        if not same_guarantee(release.guarantee, plan.guarantee):
-            raise ReleaseError("the release states another guarantee than the study")
-        try:
-            self.check_units(study, {"": release.units})
-        except PublicRuleError as error:
-            raise ReleaseError(str(error)) from None
-        if set(release.vectors) != {plan.vote.name} or release.decision is not None:
-            raise ReleaseError("the release must hold a sum of votes and nothing else")
-        if not plan.vote.fits(release.vectors[plan.vote.name], plan.blocks(release.units), plan.guarantee):
-            raise ReleaseError("the sum of votes has not the grid and the noise that the study fixes")
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> AggregatedTestResult:
-        """Conclude from the owners' sums, added up: post-processing alone, the same for everyone."""
-        plan, names = plan_of(study), [owner.name for owner in study.owners]
-        if progress is not None:
-            progress(1.0, "adding up votes")
-        units = {name: releases[name].units for name in names}
-        law = plan.law(list(units.values()))
-        sent, shared = {name: releases[name] for name in names}, plan.shared
-        votes = sum_of_votes(sent, plan.vote, shared)
-        caveats = () if shared is None else shared.caveats(self.masked_numbers, WITHIN_ALONE)
-        statistic = abs(votes) if plan.test.directed else votes
-        found = decided(study, statistic, law.pvalue(statistic))
-        way = ("up" if votes > 0 else "down") if plan.test.directed and found["reject"] else None
-        shown = plan.says(way) if found["reject"] else f"nothing shown by the {plan.test.words}"
-        return AggregatedTestResult.model_validate(
-            {
-                "method": f"{plan.test.words} by aggregation: blocks rejecting at level "
-                f"{plan.parameters.block_level:g}{' of either side' if plan.test.directed else ''}, "
-                "noisy sum of their votes",
-                **found,
-                **common_fields(study, units, None if shared is None else shared.own),
-                "warnings": self.warnings(study, units) + caveats,
-                "test": plan.parameters.test,
-                "votes": votes,
-                "direction": way,
-                "finding": shown,
-                "blocks": law.blocks,
-                "expected": law.mean,
-                "deviation": law.deviation,
-                "votes_by_owner": {name: sum_of_votes({name: own}, plan.vote) for name, own in sent.items()}
-                if shared is None
-                else {},
-                "blocks_by_owner": {name: plan.blocks(count) for name, count in units.items()},
-            }
-        )
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        plan = plan_of(study)
-        of = f"{plan.roles.first.name} and {plan.roles.second.name}"
-        sought = "dependence" if plan.test.takes in ("pair", "given") else "difference"
-        return decision_sentence(
-            study,
-            verdict,
-            f"Within owners, {plan.says(verdict.get('direction'))}",
-            f"No {sought} was shown by the {plan.test.words} of {of}, within owners",
-        )
-
-    def works(self, study: Study) -> tuple[Citation, ...]:
-        """Return the works that the study's method comes from."""
-        given = plan_of(study).test.takes == "given"
-        return (SAMPLE_AND_AGGREGATE, HARDNESS) if given else (SAMPLE_AND_AGGREGATE,)
-
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
-        """Return the law of the statistic: of a sum of votes with its noise."""
-        law = plan_of(study).law(list(verdict["units"].values()))
-        words = "a sum of blocks' votes, with the noise"
-        return drawn_law(law, study.level, float(verdict["statistic"]), words)
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
-        """Return every owner's votes and those of all, a block, over what is expected."""
-        plan, units = plan_of(study), verdict["units"]
-        rows = [
-            _row(name, float(votes), plan.law([units[name]]), study.level)
-            for name, votes in verdict["votes_by_owner"].items()
-        ]
-        if len(rows) != 1:
-            law = plan.law(list(units.values()))
-            rows.append(_row("all", float(verdict["votes"]), law, study.level))
-        title = "Votes of a block, on average" if plan.test.directed else "Votes of a block over the expected"
-        return [RowsPanel(title, "votes", tuple(rows))]
+        plan = test_plan(study)
+        plan.check_units(units_declared(study))
+        return plan
 
 
 def _row(label: str, votes: float, law: VotesLaw, level: float) -> Row:
@@ -654,17 +587,6 @@ def _row(label: str, votes: float, law: VotesLaw, level: float) -> Row:
     variance = (law.vote.sensitivity / 2) ** 2 / law.blocks + law.noise_variance / law.blocks**2
     half = -float(ndtri(level / 2)) * variance**0.5
     return Row(label, mean, mean - half, mean + half, abs(mean) > half)
-
-
-@planned_once
-def plan_of(study: Study) -> _Plan:
-    """Return what a study fixes; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(AggregatedTestParameters, study)
-    test = TESTS[parameters.test]
-    roles = _roles(parameters, test, study.domain)
-    shared = shared_in_votes(study, parameters, Vote(parameters.block_level, test.directed))
-    guarantee = laplace_sum_guarantee(study.budget) if shared is None else shared.own
-    return _Plan(parameters, test, roles, guarantee, shared)
 
 
 WANTED: Mapping[str, tuple[int, int]] = {

@@ -16,7 +16,7 @@ quantiles: pure epsilon, a p-value and estimates with intervals; several owners 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -38,8 +38,6 @@ from tacit_protocol.features.unit_gram import EvaluatedKernel, UnitGram, UnitRow
 from tacit_protocol.messages.study import UNITS_MAX, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import same_guarantee
-from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.privacy.laplace_mechanism import StatisticError, laplace_sum_guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import (
     decision_guarantee,
@@ -53,12 +51,10 @@ from tacit_protocol.procedures.aggregation import (
     BLOCK_UNITS_MIN,
     BLOCKS_MAX,
     REJECTIONS,
-    SumsOfVotes,
-    VotesLaw,
+    VotePlan,
+    Votes,
     block_places,
     drawn_law,
-    epsilon_of_noise,
-    shared_in_votes,
     sum_of_votes,
 )
 from tacit_protocol.procedures.base import (
@@ -74,14 +70,14 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     parse_parameters,
-    planned_once,
+    planned,
     public_seed,
     require_shared_columns,
     require_work,
     row_warnings,
     units_declared,
 )
-from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.permutation.additive_noise import (
     AdditiveNoise,
     GraphError,
@@ -97,6 +93,7 @@ from tacit_protocol.procedures.permutation.statistic import (
     statistic_max,
     units_max,
 )
+from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
 from tacit_protocol.procedures.quantile_tables.verdict import (
@@ -106,7 +103,6 @@ from tacit_protocol.procedures.quantile_tables.verdict import (
     table_null,
     table_warnings,
 )
-from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     JOINT,
@@ -119,6 +115,20 @@ from tacit_protocol.verdicts.presentation import (
     decision_sentence,
     joined,
 )
+
+__all__ = [
+    "BANDWIDTH_PER_COLUMN",
+    "PERMUTATIONS_MIN",
+    "JointIndependence",
+    "JointIndependenceDecision",
+    "JointIndependenceParameters",
+    "JointIndependenceResult",
+    "JointSummary",
+    "PermutedStatistics",
+    "as_joint_study",
+]
+
+Floats = npt.NDArray[np.float64]
 
 PERMUTATIONS_DEFAULT = 999
 PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
@@ -294,69 +304,395 @@ class PermutedStatistics:
     values: npt.NDArray[np.float64] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class RejectingBlocks:
-    """The exact number of blocks that reject. It never leaves the holder."""
-
-    units: int
-    units_by_owner: Mapping[str, int]
-    blocks: int
-    rejecting: int = field(repr=False)
-
-
-JointSummary = PermutedStatistics | RejectingBlocks | HeldUnits
+JointSummary = PermutedStatistics | Votes | HeldUnits
 """What is computed exactly, by method."""
 
 
-@dataclass(frozen=True)
-class _JointPlan:
-    """What a study fixes before any data."""
+class JointPlan(Plan):
+    """Variables of units that a sender holds all of: what every method has in common."""
 
-    parameters: JointIndependenceParameters
-    variables: tuple[tuple[str, ...], ...]
-    several_rows: bool
-    aggregates: bool
-    guarantee: Guarantee
-    table: TablePlan | None = None
-    """What method table fixes."""
-    shared: SharedNoise | None = None
-    """The noise that owners who mask share: ``guarantee`` is then one owner's own."""
+    units_min: int
+    """Fewest units that the test takes of a sender."""
+    units_max: int
+    """Most units that the test takes of a sender."""
 
-    @property
-    def units_min(self) -> int:
-        """Fewest units that the test takes of a sender."""
-        if self.table is not None:
-            return UNITS_MIN
-        if not self.aggregates:
-            return 2
-        return BLOCK_UNITS_MIN if self.parameters.graph is None else GRAPH_BLOCK_UNITS_MIN
+    def __init__(
+        self, study: Study, parameters: JointIndependenceParameters, variables: tuple[tuple[str, ...], ...]
+    ) -> None:
+        self.study, self.parameters, self.variables = study, parameters, variables
+
+    def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:
+        """Return a verdict's fields that the releases tell, by sender; ``units`` are by owner."""
+        raise NotImplementedError
+
+    def limits(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what limits the study with so many units, of all owners."""
+        raise NotImplementedError
 
     @property
-    def units_max(self) -> int:
-        """Most units that the test takes of a sender."""
-        if self.table is not None:
-            return UNITS_MAX
-        permutations = BLOCK_PERMUTATIONS if self.aggregates else self.parameters.permutations
-        return units_max(len(self.variables), permutations, self.several_rows)
+    def cautions(self) -> tuple[str, ...]:
+        """What limits the study whatever the units."""
+        return row_warnings(self.study)
 
-    def blocks(self, units: int) -> int:
-        """Return in how many blocks a sender's units are tested."""
-        epsilon = epsilon_of_noise(self.guarantee)
-        return REJECTIONS.blocks(units, epsilon, self.parameters.blocks, self.units_min)
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a verdict adds."""
+        return ()
 
-    def law(self, units: Sequence[int]) -> VotesLaw:
-        """Return the null law of the sum of senders' counts, of so many units each."""
-        return REJECTIONS.law([self.blocks(count) for count in units], self.guarantee)
+    def check_units(self, units: Mapping[str, int]) -> None:
+        known = {owner.name: units.get(owner.name) for owner in self.study.owners}
+        for count in _by_sender(self.study, known).values():
+            if count is not None:
+                self.check_count(count)
+
+    def check_count(self, units: int) -> None:
+        """Raise PublicRuleError where a sender has too few units, or too many to compare."""
+        if units < 2:
+            raise PublicRuleError("too-few-units", "the test needs at least two units")
+        if units < self.units_min:
+            raise PublicRuleError(
+                "too-few-units", f"the test needs at least {self.units_min} units of each owner"
+            )
+        if units > self.units_max:
+            rows = self.study.averages_rows
+            advice = "or one row a unit" if rows else "fewer variables or fewer permutations"
+            raise PublicRuleError(
+                "too-many-units",
+                f"too many units: all pairs of them are compared, {self.units_max} units at most; use a "
+                f"subset, {advice}",
+            )
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        if any(owner.name not in units for owner in self.study.owners):
+            return self.cautions
+        return self.limits(units)
+
+    def check_sender(self, release: Release) -> None:
+        """Raise ReleaseError where a release states units of others, or as many as the test does not take."""
+        study = self.study
+        owners = {owner.name for owner in study.owners} if study.curator is not None else set()
+        if set(release.units_by_owner) != owners:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        if not self.units_min <= release.units <= self.units_max:
+            raise ReleaseError("the release states a number of units that the test does not take")
+
+    def check_stated(self, release: Release) -> None:
+        """Raise ReleaseError where a release states another guarantee or other units than the study."""
+        if not same_guarantee(release.guarantee, self.guarantee):
+            raise ReleaseError("the release states another guarantee than the study")
+        self.check_sender(release)
+
+    def conclude(
+        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
+    ) -> BaseVerdict:
+        study, shared = self.study, self.shared
+        sent = {sender.name: releases[sender.name] for sender in study.senders}
+        units = {
+            owner: count
+            for sender, release in sent.items()
+            for owner, count in (release.units_by_owner or {sender: release.units}).items()
+        }
+        common: dict[str, Any] = {
+            **common_fields(study, units, None if shared is None else shared.own),
+            "warnings": self.warnings(units) + self.caveats,
+            "variables": self.variables,
+        }
+        return (self.verdict_type or JointIndependenceResult)(**common | self.found(sent, units, progress))
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        of = _of_variables(verdict)
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"The columns depend on each other:{of} are not jointly independent",
+            f"No dependence of the columns was shown:{of} may be independent",
+        )
+
+    def panels(self, verdict: Fields, releases: Releases) -> Sequence[RowsPanel]:  # noqa: ARG002
+        return pair_panels(verdict.get("pairs", ()))
 
 
-class JointIndependence(SumsOfVotes, Procedure):
+class KernelPlan(JointPlan):
+    """A permutation test of the d-variable Hilbert-Schmidt criterion, of all units or of blocks."""
+
+    def gathered(self, table: Table, order: np.random.Generator) -> tuple[UnitRows, Mapping[str, int]]:
+        """Return all units in a secret random order, whatever the table's, and a curator's by owner."""
+        self.check_count(table.units)
+        rows = gather_units(list(table.chunks()))
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        return rows.reordered(order.permutation(rows.units)), by_owner
+
+    def report(self, part: float) -> None:
+        """Tell whoever watches what part is done."""
+        if self.watched is not None:
+            self.watched(part, "permuting")
+
+    def gram(
+        self, names: tuple[str, ...], rows: UnitRows, bandwidth_per_column: float = BANDWIDTH_PER_COLUMN
+    ) -> UnitGram:
+        """Return the kernel matrix of one variable."""
+        domain = self.study.domain
+        numeric = [i for i, column in enumerate(domain.numeric) if column.name in names]
+        categorical = [i for i, column in enumerate(domain.categorical) if column.name in names]
+        kernel = _kernel(self.parameters, len(numeric), bandwidth_per_column)
+        features = features_of(kernel, len(numeric), [domain.categorical[i].categories for i in categorical])
+        own = rows.columns(numeric, categorical)
+        return UnitGram(kernel, own, features, several_rows=self.study.averages_rows)
+
+
+class PermutedDecision(KernelPlan):
+    """One bit: whether the data's statistic is among the largest of permuted data's, with noise on all."""
+
+    verdict_type = JointIndependenceDecision
+    release_size = 1
+    units_min = 2
+
+    def __init__(
+        self, study: Study, parameters: JointIndependenceParameters, variables: tuple[tuple[str, ...], ...]
+    ) -> None:
+        super().__init__(study, parameters, variables)
+        self.guarantee = decision_guarantee(study.budget)
+        self.units_max = units_max(len(variables), parameters.permutations, study.averages_rows)
+
+    def sensitivities(self, units: int) -> tuple[float, float]:
+        """Return what one unit moves the computed observed statistic by, and the computed permuted ones."""
+        variables = len(self.variables)
+        numeric = {column.name for column in self.study.domain.numeric}
+        counts = [len(numeric.intersection(names)) for names in self.variables]
+        kernel_error = max(_kernel(self.parameters, count).error(count) for count in counts)
+        error = 2 * evaluation_error(units, variables, kernel_error)
+        return (
+            observed_sensitivity(units, variables) + error,
+            permuted_sensitivity(units, variables) + error,
+        )
+
+    def limits(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where no data whatever could be rejected with probability one half.
+
+        With noise of scale c on all statistics and T at most M, the probability to reject is at most level *
+        exp(M / c): raising the observed statistic by M changes the density of its noise by no more.
+        """
+        total, level = sum(units.values()), self.study.level
+        if total < 2:
+            return (f"{HOPELESS}a test needs at least two units", *self.cautions)
+        scale = sum(self.sensitivities(total)) / decision_xi(self.study.budget)
+        if math.log(2 * level) + statistic_max(len(self.variables)) / scale >= 0:
+            return self.cautions
+        return (
+            f"{HOPELESS}even complete dependence would be missed more often than not; ask for more units, "
+            "a larger epsilon, or fewer variables",
+            *self.cautions,
+        )
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> PermutedStatistics:
+        rows, by_owner = self.gathered(table, order or np.random.default_rng())
+        values = permuted_statistics(
+            [self.gram(names, rows) for names in self.variables],
+            self.parameters.permutations,
+            public_seed(self.study, PERMUTATIONS_STREAM),
+            workers=workers_of(table),
+            progress=self.report,
+        )
+        return PermutedStatistics(rows.units, by_owner, values)
+
+    def privatise(self, summary: PermutedStatistics, noise: NoiseSource) -> Release:
+        observed, permuted = self.sensitivities(summary.units)
+        level, budget = self.study.level, self.study.budget
+        reject = permutation_decision(
+            summary.values, observed, level, budget, noise, permuted_sensitivity=permuted
+        )
+        return Release(
+            units=summary.units,
+            units_by_owner=dict(summary.units_by_owner),
+            guarantee=self.guarantee,
+            decision=reject,
+        )
+
+    def check_release(self, release: Release) -> None:
+        self.check_stated(release)
+        if release.vectors or release.decision is None:
+            raise ReleaseError("the release must hold a decision and nothing else")
+
+    def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
+        if progress is not None:
+            progress(1.0, "reading the decision")
+        (release,) = sent.values()
+        if release.decision is None:
+            raise ReleaseError("the release must hold a decision and nothing else")
+        kernel, permutations = self.parameters.kernel, self.parameters.permutations
+        method = f"dHSIC, {kernel} kernel, {permutations} permutations, private decision"
+        return {"method": f"joint independence test: {method}", "reject": release.decision}
+
+
+class BlocksTested(KernelPlan, VotePlan):
+    """The noisy number of blocks of units that reject."""
+
+    masked_numbers = "numbers of rejecting blocks"
+    number = "number of blocks"
+    of: ClassVar[str] = ""
+    """What is tested in the place of columns, in words."""
+
+    def __init__(
+        self,
+        study: Study,
+        parameters: JointIndependenceParameters,
+        variables: tuple[tuple[str, ...], ...],
+        block_units_min: int = BLOCK_UNITS_MIN,
+    ) -> None:
+        VotePlan.__init__(self, study, parameters, REJECTIONS, parameters.blocks, block_units_min)
+        self.parameters, self.variables = parameters, variables
+        self.units_max = units_max(len(variables), BLOCK_PERMUTATIONS, study.averages_rows)
+
+    @property
+    def released(self) -> str:
+        return (
+            "the number of blocks of units in which a permutation test of the d-variable Hilbert-Schmidt "
+            "criterion rejects"
+        )
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return self.masks_caveats
+
+    def limits(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        senders = {name: count or 0 for name, count in _by_sender(self.study, units).items()}
+        return self.hopes(senders) + self.cautions
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Votes:
+        order = order or np.random.default_rng()
+        rows, by_owner = self.gathered(table, order)
+        blocks, rejecting = self.blocks(rows.units), 0
+        lots = order.random(blocks)
+        # Nothing of a block may be asked of another.
+        for block, place in enumerate(block_places(rows.units, blocks)):
+            tested = rows.reordered(np.arange(rows.units)[place])
+            seed = public_seed(self.study, BLOCKS_STREAM, block)
+            squares = self.squares(tested, seed, workers_of(table))
+            rejecting += self.vote.of(squares, lots[block])
+            self.report((block + 1) / blocks)
+        return Votes(rows.units, rejecting, by_owner)
+
+    def squares(self, rows: UnitRows, seed: np.random.SeedSequence, workers: Workers) -> Floats:
+        """Return a block's squared statistics, (B + 1,), the observed one first."""
+        return squared_statistics(self.grams(rows), BLOCK_PERMUTATIONS, seed, workers)
+
+    def grams(self, rows: UnitRows) -> list[UnitGram]:
+        """Return the kernel matrices of a block's variables."""
+        if self.parameters.bandwidth is not None or self.parameters.kernel in ("distance", "linear"):
+            return [self.gram(names, rows) for names in self.variables]
+        scaled = _scaled(rows)
+        return [self.gram(names, scaled, BLOCK_BANDWIDTH_PER_COLUMN) for names in self.variables]
+
+    def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
+        if progress is not None:
+            progress(1.0, "reading the decision")
+        law = self.law([release.units for release in sent.values()])
+        statistic = sum_of_votes(sent, self.vote, self.shared)
+        pvalue = law.tail(statistic)
+        return {
+            "method": f"joint independence test{self.of} by aggregation: dHSIC, {self.parameters.kernel} "
+            f"kernel, blocks tested at level {BLOCK_LEVEL:g}, noisy count",
+            "statistic": statistic,
+            "pvalue": pvalue,
+            "reject": pvalue <= self.study.level,
+            "blocks": law.blocks,
+            "expected": law.mean,
+            "deviation": law.deviation,
+        }
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        law = self.law([count or 0 for count in _by_sender(self.study, verdict["units"]).values()])
+        words = "a binomial number of rejecting blocks, with the noise"
+        return drawn_law(law, self.study.level, float(verdict["statistic"]), words)
+
+
+class GraphTested(BlocksTested):
+    """The same of the residuals of a causal graph, in the place of its children."""
+
+    of = " of a graph's residuals"
+
+    def __init__(
+        self,
+        study: Study,
+        parameters: JointIndependenceParameters,
+        variables: tuple[tuple[str, ...], ...],
+        graph: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        super().__init__(study, parameters, variables, GRAPH_BLOCK_UNITS_MIN)
+        self.graph = graph
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        return (*super().cautions, GRAPH_CAVEAT)
+
+    def squares(self, rows: UnitRows, seed: np.random.SeedSequence, workers: Workers) -> Floats:  # noqa: ARG002
+        categories = [column.categories for column in self.study.domain.categorical]
+        model = AdditiveNoise.of(self.graph, *_names(self.study), categories)
+        made = model.replicates(rows, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
+        read = [model.residuals(rows), *made]
+        return np.array([squared_statistic(self.grams(each)) for each in read])
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        of = _of_variables(verdict)
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"The graph does not fit{of}: its roots and its children's noises depend on each other",
+            f"Nothing was shown against the graph{of}: its noises may be independent",
+        )
+
+
+class TableTested(JointPlan):
+    """One noisy table of the columns' cells, between private quantiles; several owners are strata."""
+
+    verdict_type = CellsTableResult
+    released = TABLE_RELEASED
+    units_min, units_max = UNITS_MIN, UNITS_MAX
+
+    def __init__(
+        self,
+        study: Study,
+        parameters: JointIndependenceParameters,
+        variables: tuple[tuple[str, ...], ...],
+        table: TablePlan,
+    ) -> None:
+        super().__init__(study, parameters, variables)
+        self.table, self.guarantee = table, table.guarantee
+        known = [count for count in _by_sender(study, _declared(study)).values() if count is not None]
+        self.release_size = table.numbers(max(known, default=UNITS_MAX))
+
+    def limits(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        senders = [count or 0 for count in _by_sender(self.study, units).values()]
+        return table_warnings(self.table, self.study, senders, self.parameters.permutations)
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> HeldUnits:
+        self.check_count(table.units)
+        return self.table.read(table, order or np.random.default_rng())
+
+    def privatise(self, summary: HeldUnits, noise: NoiseSource) -> Release:
+        return self.table.release(summary, noise)
+
+    def check_release(self, release: Release) -> None:
+        self.check_stated(release)
+        self.table.check_release(release)
+
+    def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:
+        for release in sent.values():
+            self.check_release(release)
+        replicates, warnings = self.parameters.permutations, self.warnings(units)
+        return table_fields(self.table, self.study, sent, replicates, warnings, progress)
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        return table_null(self.table, self.study, releases, self.parameters.permutations)
+
+
+class JointIndependence(Procedure):
     """See the module. Registered as ``joint_independence``."""
 
     name: ClassVar[str] = "joint_independence"
     title: ClassVar[str] = "Are these columns, or groups of columns, independent of each other?"
     families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate", "gaussian"))
     divided_for: ClassVar[frozenset[Family] | None] = frozenset(("pure", "approximate"))
-    masked_numbers: ClassVar[str] = "numbers of rejecting blocks"
     decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceResult
@@ -381,98 +717,21 @@ class JointIndependence(SumsOfVotes, Procedure):
     )
     pairwise: ClassVar[bool] = True
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
+    def plan(self, study: Study) -> JointPlan:
+        """Return the plan of a study: a decision, the number of blocks that reject, or a table."""
         require_shared_columns(study)
-        plan = _plan(study)
-        if study.curator is None and len(study.owners) != 1 and not (plan.aggregates or plan.table):
+        plan = _mechanism(study)
+        if study.curator is None and len(study.owners) != 1 and isinstance(plan, PermutedDecision):
             raise StudyError(
                 "all columns must be in one place: name one owner, or a curator of several, or ask for "
                 "method aggregate or table"
             )
-        if plan.table is not None:
+        if isinstance(plan, TableTested):
             require_work(plan.table.work * len(study.owners), plan.parameters.permutations)
-        self.check_units(study, units_declared(study))
+        plan.check_units(units_declared(study))
+        return plan
 
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where a sender has too few units, or too many to compare."""
-        plan = _plan(study)
-        for count in _by_sender(
-            study, {owner.name: units.get(owner.name) for owner in study.owners}
-        ).values():
-            if count is not None:
-                _check_units(plan, count)
-
-    def verdict_type(self, study: Study) -> type[BaseVerdict]:
-        """Return what a study's verdict is: a decision alone, or a test."""
-        plan = _plan(study)
-        if plan.table is not None:
-            return CellsTableResult
-        return JointIndependenceResult if plan.aggregates else JointIndependenceDecision
-
-    def what_is_released(self, study: Study) -> str:
-        """Name the decision, the count, or the table."""
-        plan = _plan(study)
-        if plan.table is not None:
-            return TABLE_RELEASED
-        if not plan.aggregates:
-            return self.released
-        return (
-            "the number of blocks of units in which a permutation test of the d-variable Hilbert-Schmidt "
-            "criterion rejects"
-        )
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what every owner spends: the study's whole budget, on one decision; epsilon on a count.
-
-        On a masked count, what holds whoever colludes.
-        """
-        return _plan(study).guarantee
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise of masked counts; None where every owner's is read by itself, in pure epsilon."""
-        return _plan(study).shared
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:
-        """Say of masked counts what is gained and hidden, and what it costs."""
-        return self.asked_of_masks(study)
-
-    def release_size(self, study: Study) -> int:
-        """Return 1: one bit leaves, or one noisy count; of a table its counts and cuts."""
-        plan = _plan(study)
-        if plan.table is None:
-            return 1
-        known = [count for count in _by_sender(study, _declared(study)).values() if count is not None]
-        return plan.table.numbers(max(known, default=UNITS_MAX))
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where no data whatever could be rejected with probability one half, and what averages do.
-
-        With noise of scale c on all statistics and T at most M, the probability to reject is at most level *
-        exp(M / c): raising the observed statistic by M changes the density of its noise by no more.
-        """
-        plan, found = _plan(study), row_warnings(study)
-        variables = len(plan.variables)
-        if plan.parameters.graph is not None:
-            found = (*found, GRAPH_CAVEAT)
-        if any(owner.name not in units for owner in study.owners):
-            return found
-        if plan.table is not None:
-            senders = [count or 0 for count in _by_sender(study, units).values()]
-            return table_warnings(plan.table, study, senders, plan.parameters.permutations)
-        if plan.aggregates:
-            return _aggregate_hopes(plan, study, units) + found
-        total = sum(units.values())
-        if total < 2:
-            return (f"{HOPELESS}a test needs at least two units", *found)
-        scale = sum(_sensitivities(plan, study, total)) / decision_xi(study.budget)
-        if math.log(2 * study.level) + statistic_max(variables) / scale >= 0:
-            return found
-        return (
-            f"{HOPELESS}even complete dependence would be missed more often than not; ask for more units, "
-            "a larger epsilon, or fewer variables",
-            *found,
-        )
+    # Of the curated procedures, which call this one's methods.
 
     def summarise(
         self,
@@ -481,167 +740,24 @@ class JointIndependence(SumsOfVotes, Procedure):
         progress: Progress | None = None,
         order: np.random.Generator | None = None,
     ) -> JointSummary:
-        """Compute the statistics of the data and of its permutations, or test the blocks. None ever leaves.
-
-        Of method table one row of every unit is read.
-
-        Units are put in a secret random order first, so that it does not matter in which order a table yields
-        them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where the table has too
-        many units to compare all pairs of them, or fewer than two.
-        """
-        plan = _plan(study)
-        _check_units(plan, table.units)
-        order = order or np.random.default_rng()
-        if plan.table is not None:
-            return plan.table.read(table, order)
-        rows = gather_units(list(table.chunks()))
-        rows = rows.reordered(order.permutation(rows.units))
-        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        report = None if progress is None else lambda part: progress(part, "permuting")
-        if plan.aggregates:
-            blocks = plan.blocks(rows.units)
-            rejecting = _rejecting_blocks(plan, study, rows, order, workers=workers_of(table), report=report)
-            return RejectingBlocks(rows.units, by_owner, blocks, rejecting)
-        values = permuted_statistics(
-            [_gram(plan, study, names, rows) for names in plan.variables],
-            plan.parameters.permutations,
-            public_seed(study, PERMUTATIONS_STREAM),
-            workers=workers_of(table),
-            progress=report,
-        )
-        return PermutedStatistics(rows.units, by_owner, values)
-
-    def privatise(self, study: Study, summary: JointSummary, noise: NoiseSource) -> Release:
-        """Decide with the noise that ``cost`` states, or add it to the number of blocks, or to a table."""
-        plan = _plan(study)
-        if isinstance(summary, HeldUnits):
-            return _required(plan.table).release(summary, noise)
-        if isinstance(summary, RejectingBlocks):
-            try:
-                count = REJECTIONS.release(summary.rejecting, summary.blocks, plan.guarantee, noise)
-            except StatisticError as error:
-                raise StudyError(str(error)) from None
-            return Release(
-                units=summary.units,
-                units_by_owner=dict(summary.units_by_owner),
-                guarantee=plan.guarantee,
-                vectors={REJECTIONS.name: count},
-            )
-        observed, permuted = _sensitivities(plan, study, summary.units)
-        reject = permutation_decision(
-            summary.values, observed, study.level, study.budget, noise, permuted_sensitivity=permuted
-        )
-        return Release(
-            units=summary.units,
-            units_by_owner=dict(summary.units_by_owner),
-            guarantee=plan.guarantee,
-            decision=reject,
-        )
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release is not one decision, count or table at the study's budget."""
-        plan = _plan(study)
-        if not same_guarantee(release.guarantee, plan.guarantee):
-            raise ReleaseError("the release states another guarantee than the study")
-        owners = {owner.name for owner in study.owners} if study.curator is not None else set()
-        if set(release.units_by_owner) != owners:
-            raise ReleaseError("the release must state the units of every owner whose data it used")
-        if not plan.units_min <= release.units <= plan.units_max:
-            raise ReleaseError("the release states a number of units that the test does not take")
-        if plan.table is not None:
-            plan.table.check_release(release)
-            return
-        if not plan.aggregates:
-            if release.vectors or release.decision is None:
-                raise ReleaseError("the release must hold a decision and nothing else")
-            return
-        if set(release.vectors) != {REJECTIONS.name} or release.decision is not None:
-            raise ReleaseError("the release must hold a number of blocks and nothing else")
-        if not REJECTIONS.fits(release.vectors[REJECTIONS.name], plan.blocks(release.units), plan.guarantee):
-            raise ReleaseError("the number of blocks has not the grid and the noise that the study fixes")
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        variables = [" with ".join(group) for group in verdict.get("variables") or ()]
-        of = f" {joined(variables, 6)}" if variables else " the columns"
-        if study.parameters.get("graph"):
-            return decision_sentence(
-                study,
-                verdict,
-                f"The graph does not fit{of}: its roots and its children's noises depend on each other",
-                f"Nothing was shown against the graph{of}: its noises may be independent",
-            )
-        return decision_sentence(
-            study,
-            verdict,
-            f"The columns depend on each other:{of} are not jointly independent",
-            f"No dependence of the columns was shown:{of} may be independent",
-        )
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """State the decision, or the p-value of the owners' counts added up: post-processing alone."""
-        plan = _plan(study)
-        if progress is not None and plan.table is None:
-            progress(1.0, "reading the decision")
-        sent = {sender.name: releases[sender.name] for sender in study.senders}
-        units = {
-            owner: count
-            for sender, release in sent.items()
-            for owner, count in (release.units_by_owner or {sender: release.units}).items()
-        }
-        shared = plan.shared
-        caveats = () if shared is None else shared.caveats(self.masked_numbers, WITHIN_ALONE)
-        common: dict[str, Any] = {
-            **common_fields(study, units, None if shared is None else shared.own),
-            "warnings": self.warnings(study, units) + caveats,
-        }
-        if plan.table is not None:
-            for release in sent.values():
-                self.check_release(study, release)
-            found = table_fields(
-                plan.table, study, sent, plan.parameters.permutations, self.warnings(study, units), progress
-            )
-            return self.verdict_type(study)(**common | found)
-        return self.verdict_type(study)(
-            method=_method(plan), **common, **{"variables": plan.variables} | _found(plan, study, sent)
-        )
+        """Compute what the plan does of a table; ``order`` is for audits and simulations alone."""
+        plan = self.plan(study)
+        plan.watched = progress
+        summary: JointSummary = plan.summarise(table, order)
+        return summary
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> Sequence[RowsPanel]:  # noqa: ARG002
         """Return rows of the estimates of a table."""
         return pair_panels(verdict.get("pairs", ()))
 
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Return the law of a sum of noisy counts, or of a table's statistic; None of a decision."""
-        plan = _plan(study)
-        if plan.table is not None:
-            return table_null(plan.table, study, releases, plan.parameters.permutations)
-        if not plan.aggregates:
-            return None
-        law = plan.law([count or 0 for count in _by_sender(study, verdict["units"]).values()])
-        words = "a binomial number of rejecting blocks, with the noise"
-        return drawn_law(law, study.level, float(verdict["statistic"]), words)
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where a sender has too few units, or too many to compare."""
+        planned(self, study).check_units(units)
 
 
-def _found(plan: _JointPlan, study: Study, sent: Mapping[str, Release]) -> dict[str, Any]:
-    """Return what the releases tell, by field of the verdict."""
-    if not plan.aggregates:
-        (release,) = sent.values()
-        if release.decision is None:
-            raise ReleaseError("the release must hold a decision and nothing else")
-        return {"reject": release.decision}
-    law = plan.law([release.units for release in sent.values()])
-    statistic = sum_of_votes(sent, REJECTIONS, plan.shared)
-    pvalue = law.tail(statistic)
-    return {
-        "statistic": statistic,
-        "pvalue": pvalue,
-        "reject": pvalue <= study.level,
-        "blocks": law.blocks,
-        "expected": law.mean,
-        "deviation": law.deviation,
-    }
+def _of_variables(verdict: Fields) -> str:
+    variables = [" with ".join(group) for group in verdict.get("variables") or ()]
+    return f" {joined(variables, 6)}" if variables else " the columns"
 
 
 def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int | None]:
@@ -653,8 +769,8 @@ def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int |
     return {study.curator.name: sum(known) if len(known) == len(counts) else None}
 
 
-@planned_once
-def _plan(study: Study) -> _JointPlan:
+def _mechanism(study: Study) -> JointPlan:
+    """Return the plan of a study, wherever its columns are; raises StudyError where it cannot be run."""
     asked = parse_parameters(JointIndependenceParameters, study)
     names = [column.name for column in study.domain.columns]
     groups = asked.groups if asked.groups is not None else tuple((name,) for name in names)
@@ -683,14 +799,14 @@ def _plan(study: Study) -> _JointPlan:
             'parameters aggregation and colluders are of method "aggregate": ask for it, or leave them out'
         )
     if parameters.method == "table":
-        table = _table_plan(parameters, study, groups)
-        return _JointPlan(parameters, groups, study.averages_rows, False, table.guarantee, table)
+        return TableTested(study, parameters, groups, _table_plan(parameters, study, groups))
     if parameters.categories is not None:
         raise StudyError("parameter categories is of method table; leave it out")
-    if (shared := shared_in_votes(study, parameters, REJECTIONS)) is not None:
-        return _JointPlan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
-    guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
-    return _JointPlan(parameters, groups, study.averages_rows, aggregates, guarantee)
+    if not aggregates:
+        return PermutedDecision(study, parameters, groups)
+    if parameters.graph is not None:
+        return GraphTested(study, parameters, groups, parameters.graph)
+    return BlocksTested(study, parameters, groups)
 
 
 def _chosen(
@@ -760,12 +876,6 @@ def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain |
     return study.model_copy(update=own)
 
 
-def _required(table: TablePlan | None) -> TablePlan:
-    if table is None:
-        raise TypeError("the summary is of another method than the study's")
-    return table
-
-
 def _declared(study: Study) -> dict[str, int | None]:
     return {owner.name: owner.units for owner in study.owners}
 
@@ -787,56 +897,6 @@ def _names(study: Study) -> tuple[list[str], list[str]]:
     return [column.name for column in domain.numeric], [column.name for column in domain.categorical]
 
 
-def _sensitivities(plan: _JointPlan, study: Study, units: int) -> tuple[float, float]:
-    """Return what one unit moves the computed observed statistic by, and the computed permuted ones."""
-    variables = len(plan.variables)
-    numeric = {column.name for column in study.domain.numeric}
-    counts = [len(numeric.intersection(names)) for names in plan.variables]
-    kernel_error = max(_kernel(plan.parameters, count).error(count) for count in counts)
-    error = 2 * evaluation_error(units, variables, kernel_error)
-    return (
-        observed_sensitivity(units, variables) + error,
-        permuted_sensitivity(units, variables) + error,
-    )
-
-
-def _rejecting_blocks(
-    plan: _JointPlan,
-    study: Study,
-    rows: UnitRows,
-    order: np.random.Generator,
-    *,
-    workers: Workers,
-    report: Callable[[float], None] | None,
-) -> int:
-    """Return how many blocks of units in random order reject; nothing of a block may be asked of another."""
-    blocks, rejecting = plan.blocks(rows.units), 0
-    lots = order.random(blocks)
-    for block, place in enumerate(block_places(rows.units, blocks)):
-        tested = rows.reordered(np.arange(rows.units)[place])
-        seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, block))
-        if plan.parameters.graph is None:
-            grams = _block_grams(plan, study, tested)
-            squares = squared_statistics(grams, BLOCK_PERMUTATIONS, seed, workers)
-        else:
-            categories = [column.categories for column in study.domain.categorical]
-            model = AdditiveNoise.of(plan.parameters.graph, *_names(study), categories)
-            made = model.replicates(tested, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
-            read = [model.residuals(tested), *made]
-            squares = np.array([squared_statistic(_block_grams(plan, study, each)) for each in read])
-        rejecting += REJECTIONS.of(squares, lots[block])
-        if report is not None:
-            report((block + 1) / blocks)
-    return rejecting
-
-
-def _block_grams(plan: _JointPlan, study: Study, rows: UnitRows) -> list[UnitGram]:
-    if plan.parameters.bandwidth is not None or plan.parameters.kernel in ("distance", "linear"):
-        return [_gram(plan, study, names, rows) for names in plan.variables]
-    scaled = _scaled(rows)
-    return [_gram(plan, study, names, scaled, BLOCK_BANDWIDTH_PER_COLUMN) for names in plan.variables]
-
-
 def _scaled(rows: UnitRows) -> UnitRows:
     """Return a block's rows with every numeric column scaled by its own mean and standard deviation.
 
@@ -846,55 +906,6 @@ def _scaled(rows: UnitRows) -> UnitRows:
     scaled = (rows.numeric - rows.numeric.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     clipped = np.clip(scaled, -EXTREME, EXTREME) / (2 * EXTREME) + 0.5
     return UnitRows(clipped, rows.categorical, rows.starts)
-
-
-def _aggregate_hopes(plan: _JointPlan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-    """Say where, though every block rejected, the study would miss it more often than not."""
-    senders = {name: count or 0 for name, count in _by_sender(study, units).items()}
-    few = [name for name, count in senders.items() if count < plan.units_min]
-    if few:
-        return (f"{HOPELESS}a block needs at least {plan.units_min} units: {', '.join(few)} has fewer",)
-    law = plan.law(list(senders.values()))
-    # The noise is symmetric: with every block rejecting, the sum is above their number half of the time.
-    if law.tail(law.blocks) > study.level:
-        return (
-            f"{HOPELESS}even if every block rejected, it would be missed more often than not; ask for more "
-            "units or a larger epsilon",
-        )
-    return ()
-
-
-def _check_units(plan: _JointPlan, units: int) -> None:
-    if units < 2:
-        raise PublicRuleError("too-few-units", "the test needs at least two units")
-    if units < plan.units_min:
-        raise PublicRuleError(
-            "too-few-units", f"the test needs at least {plan.units_min} units of each owner"
-        )
-    if units > plan.units_max:
-        advice = "or one row a unit" if plan.several_rows else "fewer variables or fewer permutations"
-        raise PublicRuleError(
-            "too-many-units",
-            f"too many units: all pairs of them are compared, {plan.units_max} units at most; use a subset, "
-            f"{advice}",
-        )
-
-
-def _gram(
-    plan: _JointPlan,
-    study: Study,
-    names: tuple[str, ...],
-    rows: UnitRows,
-    bandwidth_per_column: float = BANDWIDTH_PER_COLUMN,
-) -> UnitGram:
-    """Return the kernel matrix of one variable."""
-    domain = study.domain
-    numeric = [i for i, column in enumerate(domain.numeric) if column.name in names]
-    categorical = [i for i, column in enumerate(domain.categorical) if column.name in names]
-    kernel = _kernel(plan.parameters, len(numeric), bandwidth_per_column)
-    features = features_of(kernel, len(numeric), [domain.categorical[i].categories for i in categorical])
-    own = rows.columns(numeric, categorical)
-    return UnitGram(kernel, own, features, several_rows=plan.several_rows)
 
 
 def _kernel(
@@ -913,17 +924,3 @@ def _kernel(
     shape = parameters.kernel
     kernels = tuple(ProductKernel(shape, value, parameters.category_similarity) for value in bandwidths)
     return KernelMixture(kernels, (1 / len(kernels),) * len(kernels))
-
-
-def _method(plan: _JointPlan) -> str:
-    kernel = plan.parameters.kernel
-    if not plan.aggregates:
-        permutations = plan.parameters.permutations
-        return (
-            f"joint independence test: dHSIC, {kernel} kernel, {permutations} permutations, private decision"
-        )
-    of = "" if plan.parameters.graph is None else " of a graph's residuals"
-    return (
-        f"joint independence test{of} by aggregation: dHSIC, {kernel} kernel, blocks tested at level "
-        f"{BLOCK_LEVEL:g}, noisy count"
-    )

@@ -14,7 +14,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures import aggregated_test
-from tacit_protocol.procedures.aggregated_test import AggregatedTest, TestName, plan_of
+from tacit_protocol.procedures.aggregated_test import AggregatedTest, TestName
 from tacit_protocol.procedures.aggregated_test.statistic import (
     TESTS,
     BlockTest,
@@ -24,7 +24,13 @@ from tacit_protocol.procedures.aggregated_test.statistic import (
     statistics_of,
 )
 from tacit_protocol.procedures.aggregation import BLOCK_PERMUTATIONS, Vote, VotesLaw, block_places
-from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    check_release,
+    planned,
+)
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -333,10 +339,8 @@ def rows(study: Study, units: int, seed: int, effect: float = 0.0) -> tuple[Floa
 
 
 def summed(study: Study, numbers: Floats, codes: Any, order: int) -> int:
-    found = PROCEDURE.summarise(
-        study, rows_table(study.domain, numbers, codes=codes), order=np.random.default_rng(order)
-    )
-    return found.votes
+    table = rows_table(study.domain, numbers, codes=codes)
+    return PROCEDURE.plan(study).summarise(table, np.random.default_rng(order)).votes
 
 
 def largest_move(study: Study, tries: int) -> int:
@@ -364,7 +368,7 @@ def test_one_unit_moves_one_vote_and_a_unit_in_two_blocks_is_caught(
     test: str, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_of(test, {"blocks": 6, "block_level": 0.5})
-    assert plan_of(study).vote.sensitivity == bound
+    assert PROCEDURE.plan(study).vote.sensitivity == bound
     assert largest_move(study, 25) == bound, "the bound holds, and is reached"
     monkeypatch.setattr(aggregated_test, "block_places", overlapping)
     assert largest_move(study, 25) > bound
@@ -406,7 +410,7 @@ def played(study: Study, seed: int, units: int = 300, effect: float = 0.0, noise
     for place, owner in enumerate(study.owners):
         numbers, codes = rows(study, units, 100 * seed + place, effect)
         order = np.random.default_rng(100 * seed + place)
-        summary = PROCEDURE.summarise(study, rows_table(study.domain, numbers, codes=codes), order=order)
+        summary = planned(PROCEDURE, study).summarise(rows_table(study.domain, numbers, codes=codes), order)
         releases[owner.name] = PROCEDURE.privatise(study, summary, noise or SeededNoise(100 * seed + place))
     return PROCEDURE.assemble(study, releases), releases
 
@@ -451,9 +455,9 @@ def test_one_noisy_sum_leaves_in_pure_epsilon() -> None:
 def test_which_columns_play_which_part() -> None:
     """The event's column, the group's and the level that is one may be named."""
     asked = {"group": "o", "event": "g", "event_level": "a"}
-    roles = plan_of(study_of("log_rank", asked)).roles
+    roles = PROCEDURE.plan(study_of("log_rank", asked)).roles
     assert (roles.second.name, roles.event and roles.event.name, roles.event_code) == ("o", "g", 0)
-    default = plan_of(study_of("log_rank")).roles
+    default = PROCEDURE.plan(study_of("log_rank")).roles
     assert (default.second.name, default.event and default.event.name, default.event_code) == ("g", "o", 1)
 
 

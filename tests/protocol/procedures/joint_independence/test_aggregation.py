@@ -20,7 +20,7 @@ from tacit_protocol.procedures.aggregation import (
     block_places,
     laplace_sum_tail,
 )
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, planned
 from tacit_protocol.procedures.joint_independence import (
     JointIndependence,
     JointIndependenceDecision,
@@ -48,7 +48,7 @@ def linked(units: int, seed: int, correlation: float = 0.8) -> Floats:
 
 def rejecting(study: Study, values: Floats, order: int) -> int:
     table = rows_table(study.domain, values)
-    return PROCEDURE.summarise(study, table, order=np.random.default_rng(order)).rejecting
+    return planned(PROCEDURE, study).summarise(table, np.random.default_rng(order)).votes
 
 
 def largest_move(study: Study, tries: int) -> int:
@@ -186,7 +186,7 @@ def test_the_noise_of_releases_is_that_of_the_noise_module() -> None:
 
     study = study_of(epsilon=0.5)
     summary, release = released(study, linked(300, 2), Nothing())
-    assert release.vectors["rejecting_blocks"].values == (summary.rejecting * 2**24,)
+    assert release.vectors["rejecting_blocks"].values == (summary.votes * 2**24,)
 
 
 def test_a_release_of_fewer_units_than_blocks_take_is_refused() -> None:
@@ -205,7 +205,7 @@ def test_owners_counts_add_up_without_a_curator() -> None:
         releases = {}
         for place, owner in enumerate(study.owners):
             table = rows_table(study.domain, linked(150, 10 * run + place, correlation=0.6))
-            summary = PROCEDURE.summarise(study, table, order=np.random.default_rng(run))
+            summary = planned(PROCEDURE, study).summarise(table, np.random.default_rng(run))
             releases[owner.name] = PROCEDURE.privatise(study, summary, SeededNoise(10 * run + place))
         together += PROCEDURE.assemble(study, releases).reject
         alone += PROCEDURE.assemble(study_of(), {"owner-0": releases["owner-0"]}).reject
@@ -227,7 +227,7 @@ def test_independent_columns_are_rejected_at_the_level() -> None:
     """400 studies at level .05, epsilon 1, of 60 units: fails with probability below 1e-6 (exact tails)."""
     study, rng, rejected = study_of(parameters={"blocks": 5}), np.random.default_rng(9), 0
     for run in range(400):
-        summary = PROCEDURE.summarise(study, rows_table(study.domain, rng.random((60, 2))), order=rng)
+        summary = planned(PROCEDURE, study).summarise(rows_table(study.domain, rng.random((60, 2))), rng)
         release = PROCEDURE.privatise(study, summary, SeededNoise(run))
         rejected += PROCEDURE.assemble(study, {"owner-0": release}).reject
     assert 2 <= rejected <= 46

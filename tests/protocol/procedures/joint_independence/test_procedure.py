@@ -13,7 +13,6 @@ from tacit_protocol.features.unit_gram import gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.permutation_test import permutation_decision
-from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.permutation.statistic import permuted_statistics
@@ -76,14 +75,14 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int
     """
     rng, noise = np.random.default_rng(7), SeededNoise(8)
     planned = study_of(variables, {"bandwidth": 0.3})
-    plan = joint_independence._plan(planned)
-    sensitivity, permuted = joint_independence._sensitivities(plan, planned, 12)
+    plan = PROCEDURE.plan(planned)
+    sensitivity, permuted = plan.sensitivities(12)
     rejected = {1.0: 0, 50.0: 0}
     with threadpool_limits(1):
         for run in range(LEVEL_RUNS):
             table = table_of(planned, independent(kind, rng, 12, variables))
             rows = gather_units(list(table.chunks()))
-            grams = [joint_independence._gram(plan, planned, names, rows) for names in plan.variables]
+            grams = [plan.gram(names, rows) for names in plan.variables]
             values = permuted_statistics(grams, 19, np.random.SeedSequence(run))
             for epsilon in rejected:
                 rejected[epsilon] += permutation_decision(

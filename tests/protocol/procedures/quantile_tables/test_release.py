@@ -14,7 +14,7 @@ from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.counts.release import COUNTS
-from tacit_protocol.procedures.joint_independence import JointIndependence, _plan
+from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.quantile_tables.release import TablePlan
 
 PROCEDURE = JointIndependence()
@@ -27,7 +27,7 @@ def study_of(numeric: int, parameters: Any = None, categories: tuple[int, ...] =
 
 
 def plan_of(study: Study) -> TablePlan:
-    plan = _plan(study).table
+    plan = PROCEDURE.plan(study).table
     assert plan is not None
     return plan
 
@@ -74,9 +74,8 @@ def test_replacing_a_unit_moves_the_counts_by_two_and_never_more() -> None:
         others[unit == 7] = rng.integers(0, 5)
         steps = []
         for rows, levels in ((values, codes), (other, others)):
-            held = PROCEDURE.summarise(
-                study, rows_table(study.domain, rows, unit, levels), order=np.random.default_rng(1)
-            )
+            table = rows_table(study.domain, rows, unit, levels)
+            held = PROCEDURE.plan(study).summarise(table, np.random.default_rng(1))
             release = PROCEDURE.privatise(study, held, FixedCuts())
             steps.append(np.array(release.vectors[COUNTS].mean(1)))
         largest = max(largest, float(np.abs(steps[0] - steps[1]).sum()))
