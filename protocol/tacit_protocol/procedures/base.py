@@ -26,6 +26,7 @@ from tacit_protocol.procedures.plan import (
     Progress,
     PublicRuleError,
     Releases,
+    require_noise,
 )
 from tacit_protocol.procedures.populations import SimulationModel
 from tacit_protocol.strict import ReleaseError, StudyError
@@ -36,7 +37,16 @@ from tacit_protocol.verdicts.presentation import (
     Null,
 )
 
-__all__ = ["Fields", "Plan", "Progress", "PublicRuleError", "ReleaseError", "Releases", "StudyError"]
+__all__ = [
+    "Fields",
+    "Plan",
+    "Progress",
+    "PublicRuleError",
+    "ReleaseError",
+    "Releases",
+    "StudyError",
+    "require_noise",
+]
 """What this module has from others; the rest of its names are its own."""
 
 NO_REUSE = "this procedure reads no release of an earlier study; leave reuses out"
@@ -260,20 +270,6 @@ class Procedure(Protocol):
 def require_units(procedure: Procedure, study: Study, units: Mapping[str, int]) -> None:
     """Raise PublicRuleError where a study cannot be run with these numbers of units, by owner."""
     planned(procedure, study).check_units(units)
-
-
-def require_noise(require: Callable[[], object]) -> None:
-    """Raise PublicRuleError where ``require`` says that a study's noise cannot be drawn with so many units.
-
-    It looks at shapes, grids and scales, which follow from the study and from numbers of units: whether a
-    release can be made is known before a row is read.
-    """
-    try:
-        require()
-    except PublicRuleError:
-        raise
-    except ValueError as error:
-        raise PublicRuleError("no-plan", str(error)) from None
 
 
 def units_declared(study: Study) -> dict[str, int]:

@@ -6,16 +6,30 @@ alone: owners, tester and every verifier each work it out for themselves.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Owner, PublicRule, Release, Study
-from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SumPart,
+    check_layout,
+    release_sums,
+    require_drawable,
+)
+from tacit_protocol.privacy.guarantee import GaussianEvent, Guarantee, NoisyVector
+from tacit_protocol.privacy.laplace_mechanism import (
+    check_laplace_sums,
+    of_event,
+    release_laplace_sums,
+    require_laplace,
+)
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.masking import MASKED_BITS, Masking, SharedNoise, units_max
-from tacit_protocol.strict import StudyError
+from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
@@ -51,6 +65,20 @@ class PublicRuleError(StudyError):
     def __init__(self, rule: PublicRule, message: str) -> None:
         super().__init__(message)
         self.rule: PublicRule = rule
+
+
+def require_noise(require: Callable[[], object]) -> None:
+    """Raise PublicRuleError where ``require`` says that a study's noise cannot be drawn with so many units.
+
+    It looks at shapes, grids and scales, which follow from the study and from numbers of units: whether a
+    release can be made is known before a row is read.
+    """
+    try:
+        require()
+    except PublicRuleError:
+        raise
+    except ValueError as error:
+        raise PublicRuleError("no-plan", str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -274,3 +302,73 @@ class Plan:
     def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:  # noqa: ARG002
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
         return ()
+
+
+class SumPlan(Plan):
+    """A plan whose releases are noisy sums: how they are laid out says all but what is done with them.
+
+    The noise is Gaussian, of all parts jointly, or Laplace, one event of the guarantee for each part.
+    """
+
+    def parts(self, units: int, sums: Any = None) -> tuple[SumPart, ...]:
+        """Lay out a release of so many units, of zeros without ``sums``: shapes and noise do not change.
+
+        Raises ValueError where sums of so many units have no room.
+        """
+        raise NotImplementedError
+
+    @cached_property
+    def release_size(self) -> int:  # type: ignore[override]
+        """How many noisy numbers one sender sends: one a coordinate."""
+        return sum(len(part.sums) for part in self.parts(1))
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian."""
+        return isinstance(self.guarantee.events[0], GaussianEvent)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise ValueError where the noise of so many units cannot be drawn."""
+        parts = self.parts(units)
+        if self.gaussian:
+            require_drawable(parts, self.guarantee, 1 if self.masking is None else len(self.masking.names))
+            return
+        for place, part in enumerate(parts):
+            require_laplace(part, of_event(self.guarantee, place))
+
+    def check_units(self, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where sums of so many units, or their noise, have no room."""
+        super().check_units(units)
+        for count in units.values():
+            require_noise(partial(self.require_drawable, count))
+
+    def noisy(self, parts: Sequence[SumPart], noise: NoiseSource, first: int = 0) -> dict[str, NoisyVector]:
+        """Return parts with their noise; ``first`` is the place of the first of them in the release."""
+        if self.gaussian:
+            return release_sums(tuple(parts), self.guarantee, noise)
+        return {
+            part.name: release_laplace_sums(part, of_event(self.guarantee, place), noise)
+            for place, part in enumerate(parts, first)
+        }
+
+    def privatise(self, summary: Any, noise: NoiseSource) -> Release:
+        """Add noise to a summary of ``units`` that the parts are laid out of."""
+        vectors = self.noisy(self.parts(summary.units, summary), noise)
+        return Release(units=summary.units, guarantee=self.guarantee, vectors=vectors)
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where the vectors are not the parts with the noise that the guarantee states."""
+        try:
+            parts = self.parts(release.units)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+        if self.gaussian:
+            check_layout(release.vectors, release.guarantee, parts, self.guarantee)
+            return
+        if set(release.vectors) != {part.name for part in parts}:
+            raise LayoutError("the release has not the vectors that the study asks for")
+        if release.guarantee != self.guarantee:
+            raise LayoutError("the release states another guarantee than the study")
+        for place, part in enumerate(parts):
+            paid = of_event(self.guarantee, place)
+            check_laplace_sums(release.vectors[part.name], paid, part, paid)
