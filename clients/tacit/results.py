@@ -22,7 +22,7 @@ from tacit.errors import InputError, VerificationFailedError, pandas_module
 from tacit.plotting import figure_of
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
 from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
-from tacit_protocol.procedures.association import AssociationResult
+from tacit_protocol.procedures.association.verdict import AssociationResult
 from tacit_protocol.procedures.base import spent_budget
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
@@ -32,7 +32,7 @@ from tacit_protocol.procedures.curated_distance_correlation import CuratedDistan
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
-from tacit_protocol.procedures.group_comparison import GroupComparisonResult
+from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.means.max_form import TestedHypothesis

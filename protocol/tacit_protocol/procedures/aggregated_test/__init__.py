@@ -78,7 +78,7 @@ from tacit_protocol.procedures.populations import (
     values_of,
     with_standard_effect,
 )
-from tacit_protocol.procedures.within_owners import WITHIN_ALONE
+from tacit_protocol.procedures.within_owners.verdict import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     Citation,

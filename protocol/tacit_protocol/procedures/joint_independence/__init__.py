@@ -106,7 +106,7 @@ from tacit_protocol.procedures.quantile_tables.verdict import (
     table_null,
     table_warnings,
 )
-from tacit_protocol.procedures.within_owners import WITHIN_ALONE
+from tacit_protocol.procedures.within_owners.verdict import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     JOINT,

@@ -156,7 +156,7 @@ def tables(n: int = 4000) -> dict[str, MemoryTable]:
 def played(study: Study, held: dict[str, MemoryTable] | None = None) -> tuple[dict[str, Any], Any]:
     relay = relay_of(PROCEDURE, study)
     assert relay is not None
-    releases = in_two_rounds(relay, study, held or tables(), OpenDPNoise())
+    releases = in_two_rounds(PROCEDURE, relay, study, held or tables(), OpenDPNoise())
     units = {name: release.units for name, release in releases.items()}
     return releases, conclude(PROCEDURE, study, releases, units)
 
