@@ -45,12 +45,19 @@ from benchmarks.harness import (
     seeds,
     table,
 )
+from tacit.in_process.runner import local_study, terms
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.numerics.inference import Effects, laplace_widening
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
-from tacit_protocol.privacy.guarantee import Budget, NoisyVector
-from tacit_protocol.privacy.laplace_mechanism import choice_guarantee, sums_scale
-from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, AssociationPlan
+from tacit_protocol.privacy.gaussian_mechanism import noise_scales
+from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.privacy.laplace_mechanism import sums_scale
+from tacit_protocol.procedures.association.plan import (
+    HISTOGRAMS,
+    SCORES,
+    LaplaceAssociation,
+    SeparateAssociation,
+    separate_plan,
+)
 from tacit_protocol.procedures.association.statistic import (
     OwnerSums,
     block,
@@ -230,7 +237,7 @@ def levels_checked(name: str, cell: Sequence[Any], run: int) -> Answers:
 
 
 @cache
-def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> AssociationPlan:
+def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> SeparateAssociation:
     """Return the procedure's plan of two columns."""
     columns = tuple(
         NumericColumn(name=name, lower=-1.0, upper=1.0)
@@ -238,9 +245,9 @@ def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> AssociationPl
         else CategoricalColumn(name=name, levels=("no", "yes"))
         for name in ("x", "y")
     )
-    if pure:
-        return AssociationPlan(Domain(columns=columns), choice_guarantee(Budget.of(epsilon, 0)), pure)
-    return AssociationPlan(Domain(columns=columns), gaussian_guarantee(Budget.of(epsilon, DELTA)))
+    noise = {"noise": "laplace" if pure else "gaussian"}
+    asked = terms(epsilon, 0.0 if pure else DELTA, LEVEL, 0)
+    return separate_plan(local_study("association", Domain(columns=columns), ["owner"], noise, **asked))
 
 
 def blocks_of(
@@ -258,7 +265,7 @@ def blocks_of(
         n = int(units.sum())
         rows = SimpleNamespace(numeric=(values + 1) / 2, categorical=((values + 1) / 2).astype(np.int32))
         parts = plan.parts(n)
-        if pure:
+        if isinstance(plan, LaplaceAssociation):
             events = zip(parts, plan.events(n), strict=True)
             scales = {part.name: sums_scale(part, own) for part, own in events}
         else:

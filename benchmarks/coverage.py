@@ -63,14 +63,17 @@ from tacit_protocol.features.moments import sum_features
 from tacit_protocol.features.private_cells import GRIDS
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.numerics.inference import Estimated, estimated, laplace_widening
+from tacit_protocol.numerics.inference import Estimated, estimated
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures import association, group_comparison
+from tacit_protocol.procedures.association.plan import RANKS, correlations
+from tacit_protocol.procedures.association.plan import separate_plan as association_plan
+from tacit_protocol.procedures.association.statistic import estimated as estimated_correlation
 from tacit_protocol.procedures.counts.homogeneity import differences
 from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
 from tacit_protocol.procedures.distance_correlation.release import plan_of
+from tacit_protocol.procedures.group_comparison.plan import separate_plan as groups_plan
 from tacit_protocol.procedures.group_comparison.statistic import mean_difference
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.survival import curves
@@ -674,11 +677,10 @@ def association_run(owners: int, units: int, delta: float, number: int) -> Answe
     rng = np.random.default_rng([number, owners, units])
     sides = [dependence.named_columns(_alike(units, COLUMNS_ASSOCIATED, rng)) for _ in range(owners)]
     study, releases = _released("association", sides, delta, number)
-    plan, found = association.plan_of(study), []
-    for own in association._blocks(plan, releases):
-        blocks = [one.widened(laplace_widening(LEVEL)) for one in own] if plan.pure else own
-        effects = association._correlations(blocks, pooled=True)[association.RANKS]
-        found.append(association.estimated(effects, LEVEL))
+    plan, found = association_plan(study), []
+    for own in plan.blocks(releases):
+        effects = correlations(plan.of_intervals(own), pooled=True)[RANKS]
+        found.append(estimated_correlation(effects, LEVEL))
     return _stated(found, rank_truth(plan.histograms(units).bins))
 
 
@@ -691,12 +693,8 @@ def comparison_run(owners: int, units: int, delta: float, number: int) -> Answer
         columns = dependence.named_columns(np.clip(0.5 + values / 8, 0, 1))
         sides.append({**columns, "g": np.where(second, "b", "a").astype(object)})
     study, releases = _released("group_comparison", sides, delta, number, group="g")
-    plan = group_comparison.plan_of(study)
-    if plan.pure:
-        wide, cells = laplace_widening(LEVEL), group_comparison._cells(plan, releases)
-        blocks = [[one.block(wide) for one in own] for own in cells]
-    else:
-        blocks = list(group_comparison._blocks(plan, releases))
+    plan = groups_plan(study)
+    blocks = [plan.of_intervals(own) for own in plan.blocks(releases)]
     kind = "mean difference"
     return _stated([estimated(mean_difference(own, 1, 0), LEVEL, kind) for own in blocks], SHIFT / 8)
 

@@ -46,12 +46,12 @@ from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.aggregated_test.statistic import TESTS, statistics_of
 from tacit_protocol.procedures.aggregated_test.statistic import UnitBlock as TestedBlock
 from tacit_protocol.procedures.aggregation import REJECTIONS, Vote, VotesLaw, block_places
+from tacit_protocol.procedures.group_comparison.plan import FEW_CELLS_FROM
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_MOVEMENT,
     ANSWERED_SQUARE,
     CELLS_MOVEMENT,
     FEW_CELLS,
-    FEW_CELLS_FROM,
     GroupFeatures,
     chebyshev,
     few_cells,

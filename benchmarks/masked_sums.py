@@ -56,7 +56,7 @@ from tacit_protocol.procedures.counts.independence_table import IndependenceTabl
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 from tacit_protocol.procedures.group_comparison import GroupComparison
-from tacit_protocol.procedures.group_comparison.release import masked_plan, plan_of
+from tacit_protocol.procedures.group_comparison.plan import MaskedGroups, separate_plan
 from tacit_protocol.procedures.group_comparison.statistic import compare_masked
 from tacit_protocol.procedures.masking import masked, roster_of, total_of
 from tacit_protocol.signing import RELEASE_TYPE, PrivateKey, draw_mask_secret, mask_public_hex, sign_envelope
@@ -219,11 +219,11 @@ def derived_groups(owners: int, way: str, variance: float) -> float:
     """
     study = group_study(owners, way)
     if way == "separate":
-        scale = plan_of(study).noise(1000)
+        scale = separate_plan(study).noise(1000)
         noise = owners * scale**2 / 2
     else:
-        plan = masked_plan(group_study(owners, "curator"))
-        assert plan is not None
+        plan = GROUPS.plan(group_study(owners, "curator"))
+        assert isinstance(plan, MaskedGroups)
         noise = plan.noises[0] ** 2 * variance
     reach = -ndtri(0.7 * LEVEL / 2) + ndtri(POWER)
     return float(brentq(lambda n: n * EFFECT / 16 - reach * math.sqrt(n / 64 + noise), 10, 10**7))
@@ -242,8 +242,8 @@ def group_run(owners: int, way: str, variance: float, point: float, run: int) ->
     study, (rng, _) = group_study(owners, way), seeds(f"groups {owners} {way} {point}", run)
     units = round(point * derived_groups(owners, way, variance) / owners)
     tables = {o.name: group_rows(rng, p, owners, units) for p, o in enumerate(study.owners)}
-    plan = masked_plan(study)
-    if plan is None:
+    plan = GROUPS.plan(study)
+    if not isinstance(plan, MaskedGroups):
         return {"reject": run_here(GROUPS, study, list(tables.values()), OpenDPNoise()).reject}
     sums = [plan.pairs.parts(plan.pairs.sum(table)) for table in tables.values()]
     if way == "curator":

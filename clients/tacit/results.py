@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tacit.database.result import DatabaseResult
     from tacit.peer_outcome import PeerOutcome
     from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
-    from tacit_protocol.procedures.association import AssociationResult
+    from tacit_protocol.procedures.association.verdict import AssociationResult
     from tacit_protocol.procedures.counts.base import NoisyTables
     from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
     from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
     from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
     from tacit_protocol.procedures.distance_correlation.peer import PeerResult
-    from tacit_protocol.procedures.group_comparison import GroupComparisonResult
+    from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
     from tacit_protocol.procedures.identity import IdentityResult
     from tacit_protocol.procedures.joint_independence import JointIndependenceResult
     from tacit_protocol.procedures.means.max_form import TestedHypothesis
@@ -89,7 +89,7 @@ _HOMES = {
     "tacit.database.result": ("DatabaseResult",),
     "tacit.peer_outcome": ("PeerOutcome",),
     "tacit_protocol.procedures.aggregated_test": ("AggregatedTestResult",),
-    "tacit_protocol.procedures.association": ("AssociationResult",),
+    "tacit_protocol.procedures.association.verdict": ("AssociationResult",),
     "tacit_protocol.procedures.counts.base": ("NoisyTables",),
     "tacit_protocol.procedures.counts.homogeneity": ("HomogeneityResult",),
     "tacit_protocol.procedures.counts.independence_table": ("IndependenceTableResult",),
@@ -97,7 +97,7 @@ _HOMES = {
     "tacit_protocol.procedures.curated_distance_correlation": ("CuratedDistanceCorrelationResult",),
     "tacit_protocol.procedures.distance_correlation": ("DistanceCorrelationResult",),
     "tacit_protocol.procedures.distance_correlation.peer": ("PeerResult",),
-    "tacit_protocol.procedures.group_comparison": ("GroupComparisonResult",),
+    "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
     "tacit_protocol.procedures.identity": ("IdentityResult",),
     "tacit_protocol.procedures.joint_independence": ("JointIndependenceResult",),
     "tacit_protocol.procedures.means.max_form": ("TestedHypothesis",),

@@ -11,7 +11,8 @@ from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit.testing.neighbour_search import Matrix
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, RankTransform, plan_of
+from tacit_protocol.procedures.association.plan import separate_plan
+from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, RankTransform
 
 SICK = CategoricalColumn(name="s", levels=("no", "yes"))
 STAGE = CategoricalColumn(name="w", levels=("i", "ii", "iii"))
@@ -36,12 +37,12 @@ class WholeMap:
     """A unit's part of the histograms and of the scores, by grades of units that are spread evenly."""
 
     def __init__(self, name: str) -> None:
-        self._cells = plan_of(STUDIES[name]).histograms(OTHERS)
+        self._cells = separate_plan(STUDIES[name]).histograms(OTHERS)
         even = [
             RankTransform.of(cells, [1000] * cells.size, 1000 * cells.size, 0.0)
             for cells in self._cells.columns
         ]
-        self._scores = plan_of(STUDIES[name]).scores(even, OTHERS)
+        self._scores = separate_plan(STUDIES[name]).scores(even, OTHERS)
 
     def __call__(self, rows: Rows) -> Matrix:
         histograms = np.sqrt(HISTOGRAM_WEIGHT) * self._cells.indicators(rows)

@@ -13,7 +13,7 @@ from release_audit import Neighbours, ReleaseCase
 from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.group_comparison.release import plan_of
+from tacit_protocol.procedures.group_comparison.plan import separate_plan
 
 GROUP = CategoricalColumn(name="g", levels=("a", "b"))
 THREE = CategoricalColumn(name="g", levels=("a", "b", "c"))
@@ -36,7 +36,7 @@ STUDIES = {
 @cache
 def worst_units(name: str, rows_per_unit: int) -> tuple[Rows, Rows]:
     """The two units that the study's features tell apart most."""
-    return farthest_units(plan_of(STUDIES[name]).features, STUDIES[name].domain, rows_per_unit)
+    return farthest_units(separate_plan(STUDIES[name]).features, STUDIES[name].domain, rows_per_unit)
 
 
 def worst_neighbours(name: str, rows: int, index: int) -> Neighbours:

@@ -15,17 +15,22 @@ from release_audit import largest_move
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
-from tacit_protocol.procedures.association import release
+from tacit_protocol.procedures.association import plan, release
+from tacit_protocol.procedures.association.plan import (
+    GaussianAssociation,
+    LaplaceAssociation,
+    MaskedAssociation,
+)
 from tacit_protocol.procedures.association.release import (
     PAIR_WEIGHTS,
-    AssociationPlan,
     ScorePairs,
     absolute_movement,
-    masked_plan,
     squared_movement,
     squared_movement_of_signs,
 )
-from tacit_protocol.procedures.within_owners import PAIR_SHARES
+from tacit_protocol.procedures.base import planned
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.within_owners.covariances import PAIR_SHARES
 
 
 def is_caught(name: str) -> bool:
@@ -38,14 +43,14 @@ def test_without_a_mistake_nothing_is_caught() -> None:
 
 
 def test_a_sensitivity_a_fifth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "squared_movement", lambda columns: 0.8**2 * squared_movement(columns))
+    monkeypatch.setattr(plan, "squared_movement", lambda columns: 0.8**2 * squared_movement(columns))
     assert is_caught("two numbers")
 
 
 def test_products_that_are_forgotten_in_the_sensitivity_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: as if t t' and r r' moved by 1, as they do where one of both columns stays in the middle."""
     forgotten = 3 * (PAIR_WEIGHTS[0] + PAIR_WEIGHTS[1])
-    monkeypatch.setattr(release, "squared_movement", lambda columns: squared_movement(columns) - forgotten)
+    monkeypatch.setattr(plan, "squared_movement", lambda columns: squared_movement(columns) - forgotten)
     assert is_caught("two numbers")
 
 
@@ -53,21 +58,21 @@ def test_histograms_and_scores_that_both_take_the_whole_budget_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Planted: each vector's noise as if the other did not leave."""
-    parts = AssociationPlan.parts
+    parts = GaussianAssociation.parts
 
-    def whole(self: AssociationPlan, *given: object, **named: object) -> object:
+    def whole(self: GaussianAssociation, *given: object, **named: object) -> object:
         return tuple(
             type(part)(part.name, part.sums, part.exponent, part.sensitivity, 1.0)
             for part in parts(self, *given, **named)  # type: ignore[arg-type]
         )
 
-    monkeypatch.setattr(AssociationPlan, "parts", whole)
+    monkeypatch.setattr(GaussianAssociation, "parts", whole)
     assert is_caught("two numbers")
 
 
 def test_a_movement_of_two_levels_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = squared_movement_of_signs
-    monkeypatch.setattr(release, "squared_movement_of_signs", lambda columns: 0.9**2 * moved(columns))
+    monkeypatch.setattr(plan, "squared_movement_of_signs", lambda columns: 0.9**2 * moved(columns))
     assert is_caught("two levels")
 
 
@@ -76,7 +81,7 @@ PURE = ("pure, two numbers", "pure, two numbers, few units")
 
 @pytest.mark.parametrize("name", [*PURE, "pure, two levels"])
 def test_a_movement_in_l1_a_tenth_too_small_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "absolute_movement", lambda *given: 0.9 * absolute_movement(*given))
+    monkeypatch.setattr(plan, "absolute_movement", lambda *given: 0.9 * absolute_movement(*given))
     assert is_caught(name)
 
 
@@ -91,16 +96,16 @@ def test_squares_that_weigh_more_than_costs_nothing_are_caught(
 
 def test_products_that_are_forgotten_in_l1_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: every column's own movement, and none of the pair's."""
-    monkeypatch.setattr(release, "absolute_movement", lambda columns, weights: 2 * columns * weights.rank)
+    monkeypatch.setattr(plan, "absolute_movement", lambda columns, weights: 2 * columns * weights.rank)
     assert is_caught(PURE[0])
 
 
 def test_histograms_and_sums_of_ranks_that_both_take_all_of_epsilon_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    events = AssociationPlan.events
+    events = LaplaceAssociation.events
     monkeypatch.setattr(
-        AssociationPlan,
+        LaplaceAssociation,
         "events",
         lambda self, units: (laplace_sum_guarantee(self.guarantee.budget),) * len(events(self, units)),
     )
@@ -189,9 +194,9 @@ TRIALS = 20_000 if LONG else 600
     ["masked, two numbers", pytest.param("masked, numbers and categories", marks=pytest.mark.long)],
 )
 def test_no_neighbour_moves_a_masked_part_by_more_than_is_stated(name: str) -> None:
-    plan = masked_plan(CASES[name].study)
-    assert plan is not None
-    found = searched(plan.pairs, CASES[name].study.domain, TRIALS)
+    masked = planned(procedure_named("association"), CASES[name].study)
+    assert isinstance(masked, MaskedAssociation)
+    found = searched(masked.pairs, CASES[name].study.domain, TRIALS)
     assert max(found.values()) <= 1
     assert min(found.values()) > 0.9, "the search is too weak to say anything"
 

@@ -9,10 +9,13 @@ from release_audit import largest_move, moved_in_noise, promised
 from release_audit import release as release_of
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.procedures import within_owners
+from tacit_protocol.procedures.base import planned
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison import release
-from tacit_protocol.procedures.group_comparison.release import GroupFeatures, masked_plan
-from tacit_protocol.procedures.within_owners import WithinPairs
+from tacit_protocol.procedures.group_comparison.plan import MaskedGroups
+from tacit_protocol.procedures.group_comparison.release import GroupFeatures
+from tacit_protocol.procedures.within_owners import covariances
+from tacit_protocol.procedures.within_owners.covariances import WithinPairs
 
 
 def is_caught(name: str) -> bool:
@@ -95,7 +98,7 @@ def searched(pairs: WithinPairs, columns: Domain, trials: int, seed: int = 5) ->
     Tables of two units to some thousand: most at the ends of columns, groups of any sizes; the replaced unit
     is of either group or none, before and afterwards.
     """
-    rng, found = np.random.default_rng(seed), dict.fromkeys(within_owners.PAIR_SHARES, 0.0)
+    rng, found = np.random.default_rng(seed), dict.fromkeys(covariances.PAIR_SHARES, 0.0)
     for _ in range(trials):
         count = int(rng.choice([1, 2, 3, 5, 8, 20, 60, 400, 3000]))
         others = random_rows(columns, int(rng.integers(1 << 30)), count)
@@ -128,8 +131,8 @@ TRIALS = 20_000 if LONG else 600
     [("masked, a number", 0.85), pytest.param("masked, a category", 0.9, marks=pytest.mark.long)],
 )
 def test_no_neighbour_moves_a_masked_part_by_more_than_is_stated(name: str, reached: float) -> None:
-    plan = masked_plan(CASES[name].study)
-    assert plan is not None
+    plan = planned(procedure_named("group_comparison"), CASES[name].study)
+    assert isinstance(plan, MaskedGroups)
     found = searched(plan.pairs, CASES[name].study.domain, TRIALS)
     assert max(found.values()) <= 1
     assert min(found.values()) > reached, "the search is too weak to say anything"
@@ -137,12 +140,12 @@ def test_no_neighbour_moves_a_masked_part_by_more_than_is_stated(name: str, reac
 
 def test_masked_movements_that_are_too_small_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: half of the constant of M, a spread and a diameter that are a tenth too small."""
-    plan = masked_plan(CASES["masked, a number"].study)
-    assert plan is not None
+    plan = planned(procedure_named("group_comparison"), CASES["masked, a number"].study)
+    assert isinstance(plan, MaskedGroups)
     columns = CASES["masked, a number"].study.domain
-    monkeypatch.setattr(within_owners, "VARIANCE_MOVEMENT", 0.5)
+    monkeypatch.setattr(covariances, "VARIANCE_MOVEMENT", 0.5)
     assert searched(plan.pairs, columns, 250)["variances"] > 1.3
-    monkeypatch.setattr(within_owners, "SPREAD_MOVEMENT", 0.9)
+    monkeypatch.setattr(covariances, "SPREAD_MOVEMENT", 0.9)
     found = searched(plan.pairs, columns, 250)
     assert found["spreads"] > 1.05
     monkeypatch.setattr(plan.pairs, "movement", 0.9 * plan.pairs.movement)

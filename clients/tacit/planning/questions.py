@@ -30,7 +30,7 @@ from tacit_protocol.procedures.populations import (
     SoughtEffect,
 )
 from tacit_protocol.procedures.relay import relay_of
-from tacit_protocol.procedures.within_owners import WIDE
+from tacit_protocol.procedures.within_owners.verdict import WIDE
 from tacit_protocol.verdicts.presentation import joined
 
 

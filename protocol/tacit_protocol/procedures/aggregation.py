@@ -43,7 +43,7 @@ from tacit_protocol.procedures.masking import (
     total_of,
 )
 from tacit_protocol.procedures.plan import Plan, require_noise
-from tacit_protocol.procedures.within_owners import WITHIN_ALONE
+from tacit_protocol.procedures.within_owners.verdict import WITHIN_ALONE
 from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.presentation import Critical, Null
 

@@ -40,50 +40,21 @@ docs/mathematics/association.md, docs/mathematics/masked-sums.md#numbers-within-
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn, Table
-from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells, nearest_counts
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn
+from tacit_protocol.features.column_histograms import HistogramCells, nearest_counts
 from tacit_protocol.features.kernels import FloatMatrix, Rows
-from tacit_protocol.features.moments import FeatureSums, sum_features
-from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, rounding_sensitivity
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    SumPart,
-    check_layout,
-    gaussian_guarantee,
-    mu_of,
-    release_sums,
-    require_drawable,
-)
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
-from tacit_protocol.privacy.laplace_mechanism import (
-    check_laplace_sums,
-    choice_guarantee,
-    of_event,
-    release_laplace_sums,
-    require_laplace,
-    shared_laplace_guarantee,
-    sums_scale,
-)
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.masking import MaskedParameters
-from tacit_protocol.procedures.within_owners import (
+from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.within_owners.covariances import (
     ONE_ROW,
     STEPS,
-    MaskedPairs,
     PairSums,
     WithinPairs,
-    shared_within,
     squares_about,
 )
 
@@ -124,14 +95,6 @@ LEVELS_MAX = 16
 WITHIN = 4
 """Points in an interval at which moments of grades are taken."""
 
-
-HISTOGRAM_PART = 0.25
-"""Part of epsilon that pays for histograms in Laplace noise."""
-
-ADAPTIVE_FROM = 200.0
-"""Units times epsilon, for each column, from which there are histograms in pure epsilon: from noisier ones no
-grades could be read that find as much as the middle of the bounds does."""
-
 CONVEX_WEIGHT = 1 / 3
 """Weight in Laplace noise of q, where r r' has 1: r^2 has 1/2 then, the most that costs nothing."""
 
@@ -151,18 +114,6 @@ class RankWeights:
 ADAPTED, PUBLIC = RankWeights(0.3, 0.25), RankWeights(0.7, 0.0)
 """Of grades from a histogram, whose mean is near 0, and of public ones, whose mean may be far from it: its
 noise then counts in every covariance."""
-
-
-class AssociationParameters(MaskedParameters):
-    """What leaves with which noise; every pair of the study's columns is looked at."""
-
-    noise: Literal["gaussian", "laplace"] = Field(
-        "gaussian",
-        description=(
-            "gaussian, of ten sums a pair and more, needs a delta; laplace, of sums of ranks alone, costs "
-            "epsilon alone, and states rank correlations."
-        ),
-    )
 
 
 @dataclass(frozen=True)
@@ -386,248 +337,6 @@ def dimension(columns: int) -> int:
     return 4 * columns + 6 * (columns * (columns - 1) // 2)
 
 
-@dataclass(frozen=True)
-class Sums:
-    """An owner's exact numbers. They never leave it; ``repr`` shows none.
-
-    ``noisy`` and ``scores`` are there as soon as the histograms' noise was drawn, on which the scores depend;
-    ``table`` is read again for them.
-    """
-
-    units: int
-    bits: int
-    steps: Integers = field(repr=False)
-    table: Table = field(repr=False)
-    noisy: NoisyVector | None = field(default=None, repr=False)
-    scores: FeatureSums | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class AssociationPlan:
-    """What a study fixes before any data, and how its release is made."""
-
-    domain: Domain
-    guarantee: Guarantee
-    pure: bool = False
-    """Whether sums of ranks leave in Laplace noise."""
-
-    def histograms(self, units: int) -> ColumnHistograms:
-        """Return the public cells of an owner of so many units."""
-        many = units >= BINS * UNITS_A_BIN * self.cell_noise
-        return ColumnHistograms(self.domain, BINS if many else BINS_OF_FEW)
-
-    @property
-    def cell_noise(self) -> float:
-        """The noise's standard deviation on a histogram's count."""
-        if self.pure:
-            return math.sqrt(2) * 2 * self.columns / (HISTOGRAM_PART * self.guarantee.budget.epsilon)
-        moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
-        return math.sqrt(moved / HISTOGRAM_WEIGHT) / mu_of(self.guarantee)
-
-    @property
-    def signs(self) -> bool:
-        """Whether every column has two levels: then sums of signs and their products are all there is."""
-        columns = self.domain.columns
-        return all(isinstance(own, CategoricalColumn) and len(own.levels) == 2 for own in columns)
-
-    @property
-    def ranks_alone(self) -> bool:
-        """Whether sums of ranks leave alone, and none of numbers' own values."""
-        return self.pure or self.signs
-
-    @property
-    def columns(self) -> int:
-        """How many columns there are."""
-        return len(self.domain.columns)
-
-    @property
-    def dimension(self) -> int:
-        """How many scores there are, at most."""
-        if self.signs:
-            return PUBLIC.dimension(self.columns)
-        return ADAPTED.dimension(self.columns) if self.pure else dimension(self.columns)
-
-    @property
-    def numbers(self) -> int:
-        """How many noisy numbers an owner sends, at most."""
-        return (0 if self.signs else ColumnHistograms(self.domain, BINS).size) + self.dimension
-
-    def rank_noise(self, units: int) -> float:
-        """Return the noise's standard deviation on a sum of r r' of so many units."""
-        if self.pure:
-            return math.sqrt(2) * sums_scale(self.parts(units)[-1], self.events(units)[-1])
-        if self.signs:
-            return math.sqrt(squared_movement_of_signs(self.columns)) / mu_of(self.guarantee)
-        moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
-        return math.sqrt(moved / PAIR_WEIGHTS[RR]) / mu_of(self.guarantee)
-
-    def adaptive(self, units: int) -> bool:
-        """Say whether histograms leave, from which grades are read: in pure epsilon of enough units alone.
-
-        Of two levels none do.
-        """
-        if self.signs:
-            return False
-        return not self.pure or units * self.guarantee.budget.epsilon >= ADAPTIVE_FROM * self.columns
-
-    def weights(self, units: int) -> RankWeights:
-        """Return the weights of scores of ranks."""
-        return ADAPTED if self.adaptive(units) else PUBLIC
-
-    def events(self, units: int) -> tuple[Guarantee, ...]:
-        """Return what each vector in Laplace noise is made for: its part of epsilon."""
-        shares = (HISTOGRAM_PART, 1 - HISTOGRAM_PART) if self.adaptive(units) else (1.0,)
-        whole = shared_laplace_guarantee(self.guarantee.budget, shares)
-        return tuple(of_event(whole, place) for place in range(len(shares)))
-
-    def parts(
-        self, units: int, steps: Integers | None = None, scores: Integers | None = None
-    ) -> tuple[SumPart, ...]:
-        """Lay the release out: histograms, where any leave, then scores; zeros where nothing is given."""
-        bits, cells, count = grid_bits(units, products=False), self.histograms(units), self.dimension
-        if self.ranks_alone:
-            count = self.weights(units).dimension(self.columns)
-        steps = np.zeros(cells.size, dtype=np.int64) if steps is None else steps
-        scores = np.zeros(count, dtype=np.int64) if scores is None else scores
-        if self.pure:
-            # Each of two neighbours lies a row's and its unit's half step, and a float's error, off.
-            rounding = 2 * (1 + FEATURE_ERROR_STEPS) * count * 2.0**-bits
-            moved = math.nextafter(absolute_movement(self.columns, self.weights(units)) + rounding, math.inf)
-            own = SumPart(SCORES, scores, -bits, moved, 1.0, l1=moved)
-            if not self.adaptive(units):
-                return (own,)
-            return SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, 1.0, l1=2.0 * self.columns), own
-        if self.signs:
-            moved = math.sqrt(squared_movement_of_signs(self.columns)) + rounding_sensitivity(count, bits)
-            return (SumPart(SCORES, scores, -bits, moved, 1.0),)
-        first, second = 2 * self.columns * HISTOGRAM_WEIGHT, squared_movement(self.columns)
-        return (
-            SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, first / (first + second)),
-            SumPart(
-                SCORES,
-                scores,
-                -bits,
-                float(np.sqrt(second)) + rounding_sensitivity(count, bits),
-                second / (first + second),
-            ),
-        )
-
-    def sum(self, table: Table) -> Sums:
-        """Count the units by cell, exactly."""
-        bits = grid_bits(table.units, products=False)
-        return Sums(table.units, bits, self.histograms(table.units).sum(table, bits), table)
-
-    def grades(self, noisy: NoisyVector | None, units: int) -> tuple[RankTransform, ...]:
-        """Return every column's grades from noisy histograms, or public ones: the same for everyone."""
-        histograms = self.histograms(units)
-        if noisy is None:
-            return tuple(RankTransform.public(cells) for cells in histograms.columns)
-        total, noise = units << -noisy.exponent, float(np.ldexp(noisy.scale, -noisy.exponent))
-        noise *= math.sqrt(2) if self.pure else 1.0
-        return tuple(
-            RankTransform.of(cells, own, total, noise)
-            for cells, own in zip(histograms.columns, histograms.split(noisy.values), strict=True)
-        )
-
-    def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:
-        """Return the scores of so many units by these grades."""
-        return RankScores(grades, self.weights(units)) if self.ranks_alone else Scores(grades)
-
-    def adapt(self, sums: Sums, noise: NoiseSource) -> Sums:
-        """Draw the histograms' noise, and sum the scores that follow from it."""
-        noisy = self._histograms(sums, noise) if self.adaptive(sums.units) else None
-        scores = self.scores(self.grades(noisy, sums.units), sums.units)
-        return replace(
-            sums, noisy=noisy, scores=sum_features(scores, sums.table, products=False, bits=sums.bits)
-        )
-
-    def _histograms(self, sums: Sums, noise: NoiseSource) -> NoisyVector:
-        parts = self.parts(sums.units, sums.steps)
-        if self.pure:
-            return release_laplace_sums(parts[0], self.events(sums.units)[0], noise)
-        require_drawable(parts, self.guarantee)
-        return release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
-
-    def release(self, sums: Sums, noise: NoiseSource) -> Release:
-        """Add the noise to all."""
-        if sums.scores is None:
-            sums = self.adapt(sums, noise)
-        if sums.scores is None:
-            raise TypeError("the histograms' noise comes before the scores'")
-        part = self.parts(sums.units, scores=sums.scores.total)[-1]
-        if self.pure:
-            own = {SCORES: release_laplace_sums(part, self.events(sums.units)[-1], noise)}
-        else:
-            own = release_sums((part,), self.guarantee, noise)
-        vectors = own if sums.noisy is None else {HISTOGRAMS: sums.noisy, **own}
-        return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
-
-    def require_drawable(self, units: int) -> None:
-        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
-        parts = self.parts(units)
-        if not self.pure:
-            require_drawable(parts, self.guarantee)
-            return
-        for part, own in zip(parts, self.events(units), strict=True):
-            require_laplace(part, own)
-
-    def check(self, release: Release) -> None:
-        """Raise ReleaseError or ValueError where a release has not the shape and noise that a study fixes."""
-        parts = self.parts(release.units)
-        if not self.pure:
-            check_layout(release.vectors, release.guarantee, parts, self.guarantee)
-            return
-        if release.guarantee != self.guarantee or set(release.vectors) != {part.name for part in parts}:
-            raise LayoutError("the release has not the vectors and the guarantee that the study asks for")
-        for part, own in zip(parts, self.events(release.units), strict=True):
-            check_laplace_sums(release.vectors[part.name], own, part, own)
-
-
-GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
-"""Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
-Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
-of spreads too."""
-
-
-def fitting_noise(study: Study, units: int) -> dict[str, str]:
-    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
-
-    From public numbers alone: units, budget and the number of columns. Of two levels both kinds of noise are
-    on the same sums, and the smaller is taken.
-    """
-    few = {"noise": "laplace"}
-    if study.budget.delta_pico == 0:
-        return few
-    many, pure = (
-        plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
-        for noise in ({"noise": "gaussian"}, few)
-    )
-    if many.signs:
-        return few if pure.rank_noise(units) < many.rank_noise(units) else {}
-    gaussian, most = many.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
-    less = pure.rank_noise(units) < most * gaussian
-    return few if less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}
-
-
-@planned_once
-def plan_of(study: Study) -> AssociationPlan:
-    """Return what a study fixes; raises StudyError where it cannot be run as written."""
-    parameters, domain = parse_parameters(AssociationParameters, study), study.domain
-    if not 2 <= len(domain.columns) <= COLUMNS_MAX:
-        raise StudyError(f"an association is between two to {COLUMNS_MAX} columns")
-    if any(not 2 <= len(column.levels) <= LEVELS_MAX for column in domain.categorical):
-        raise StudyError(f"a categorical column needs two to {LEVELS_MAX} levels, in their order")
-    pure = parameters.noise == "laplace"
-    try:
-        guarantee = choice_guarantee(study.budget) if pure else gaussian_guarantee(study.budget)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
-    plan = AssociationPlan(domain, guarantee, pure)
-    if plan.numbers > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns")
-    return plan
-
-
 MIDDLE_SCALE = 4
 """Where owners mask a number has a second score beside t, this times t, cut at -1 and 1: within bounds that
 are eight standard deviations apart its variance is eight times that of t, for the same sensitivity."""
@@ -716,23 +425,3 @@ class ScorePairs(WithinPairs):
             covariances.append(own * Fraction(top, max(n, 1) * STEPS**2))
             variances.append(own**2 * squares[1 + a] * squares[1 + b] / max(n - 1, 1))
         return covariances, variances, squares[1 : 1 + self.spreads]
-
-
-@dataclass(frozen=True)
-class MaskedScores(MaskedPairs):
-    """What a study fixes whose owners mask."""
-
-    pairs: ScorePairs
-
-
-@planned_once
-def masked_plan(study: Study) -> MaskedScores | None:
-    """Return what a study fixes whose owners mask; None where every owner's sums are read by themselves.
-
-    Raises StudyError where it cannot be run as written.
-    """
-    parameters = parse_parameters(AssociationParameters, study)
-    shared = shared_within(study, parameters, parameters.noise, lambda: plan_of(study).guarantee)
-    if shared is None:
-        return None
-    return MaskedScores(ScorePairs(study.domain), shared)

@@ -51,7 +51,8 @@ from tacit_protocol.procedures.association.release import (
     convex,
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.within_owners import HIDDEN, ReadPairs, visible
+from tacit_protocol.procedures.within_owners.covariances import ReadPairs
+from tacit_protocol.procedures.within_owners.verdict import HIDDEN, visible
 
 Floats = npt.NDArray[np.float64]
 

@@ -29,43 +29,20 @@ docs/mathematics/group-comparison.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, EncodedChunk, NumericColumn
+from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features.kernels import FloatMatrix, Rows
-from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.features.private_cells import SingleRows
-from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
     SumPart,
-    check_layout,
-    gaussian_guarantee,
-    noise_scales,
-    release_sums,
-    require_drawable,
 )
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
-from tacit_protocol.privacy.laplace_mechanism import (
-    check_laplace_sums,
-    laplace_sum_guarantee,
-    release_laplace_sums,
-    require_laplace,
-    sums_scale,
-)
-from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
-from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once, units_declared
-from tacit_protocol.procedures.masking import MaskedParameters
-from tacit_protocol.procedures.randomised_answers.answered_column import AnsweredColumnPlan, beside
-from tacit_protocol.procedures.within_owners import STEPS, MaskedPairs, WithinPairs, shared_within
+from tacit_protocol.procedures.within_owners.covariances import STEPS, WithinPairs
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -76,28 +53,8 @@ SQUARES = np.array([1.0, 0.4, 0.0625, 0.16])
 COUNT_SQUARE = 0.5
 """Squared weight of a group's count for each numeric column: as much as leaves the sensitivity as it is."""
 
-GROUPS_MAX = 8
-OUTCOMES_MAX = 100
-
-CONTRASTS_MAX = 100
-"""Most contrasts of groups and levels, (groups - 1)(levels - 1): matrices of that size are inverted."""
-
 GRID = 1024
 """Intervals of [-1, 1] on which the largest movement and length of a numeric part are sought."""
-
-
-class GroupComparisonParameters(MaskedParameters):
-    """Who is compared; every other column of the study is what they may differ in."""
-
-    group: ColumnName | None = Field(
-        None, description="The categorical column of the groups; by default the first categorical one."
-    )
-    noise: Literal["gaussian", "laplace"] = Field(
-        "gaussian",
-        description=(
-            "gaussian, of four sums a number, needs a delta; laplace, of soft cells, costs epsilon alone."
-        ),
-    )
 
 
 def chebyshev(t: Floats) -> Floats:
@@ -285,161 +242,6 @@ CELLS_MOVEMENT = 2.0
 """How far, in L1, one unit moves the cells of one column."""
 
 
-@dataclass(frozen=True)
-class GroupComparisonPlan:
-    """What a study fixes before any data.
-
-    Attributes:
-        group: the column of the groups.
-        outcomes: the columns that are compared: numeric ones, then categorical ones.
-        release: how features are summed.
-        guarantee: what every owner spends.
-    """
-
-    group: CategoricalColumn
-    outcomes: tuple[Column, ...]
-    features: GroupFeatures | GroupCells
-    release: MomentRelease
-    guarantee: Guarantee
-
-    @property
-    def pure(self) -> bool:
-        """Whether soft cells leave in Laplace noise."""
-        return isinstance(self.features, GroupCells)
-
-    def parts(self, units: int, sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
-        """Lay the release out; without ``sums`` the values are zeros."""
-        parts = self.release.parts(units, sums)
-        if isinstance(self.features, GroupFeatures):
-            return parts
-        bits = self.release.bits(units)
-        # Each of two neighbours lies a row's and its unit's half step, and a float's error, from its ideal.
-        rounding = 2 * (1 + FEATURE_ERROR_STEPS) * self.features.dimension * 2.0**-bits
-        return (replace(parts[0], l1=float(np.nextafter(self.features.movement + rounding, np.inf))),)
-
-    def privatise(self, sums: FeatureSums, noise: NoiseSource) -> dict[str, NoisyVector]:
-        """Add the noise that the guarantee states. Raises SensitivityError where none can be drawn."""
-        parts = self.parts(sums.units, sums)
-        if isinstance(self.features, GroupCells):
-            return {parts[0].name: release_laplace_sums(parts[0], self.guarantee, noise)}
-        return release_sums(parts, self.guarantee, noise)
-
-    def require_drawable(self, units: int) -> None:
-        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
-        parts = self.parts(units)
-        if self.pure:
-            require_laplace(parts[0], self.guarantee)
-        else:
-            require_drawable(parts, self.guarantee)
-
-    def check(self, release: Release) -> None:
-        """Raise LayoutError or ValueError where a release has not the shape and noise that a study fixes."""
-        parts = self.parts(release.units)
-        if isinstance(self.features, GroupFeatures):
-            check_layout(release.vectors, release.guarantee, parts, self.guarantee)
-            return
-        if set(release.vectors) != {parts[0].name}:
-            raise LayoutError("the release has not the vectors that the study asks for")
-        check_laplace_sums(release.vectors[parts[0].name], release.guarantee, parts[0], self.guarantee)
-
-    def noise(self, units: int) -> float:
-        """Return the standard deviation of the noise on the largest of sums of t, or of levels' counts."""
-        parts = self.parts(units)
-        if isinstance(self.features, GroupFeatures):
-            scale = noise_scales(parts, self.guarantee)[MEAN]
-            return scale / min(self.features.indicator, float(self.features.scales[0]))
-        squares = 1.0
-        if isinstance(self.outcomes[0], NumericColumn):
-            squares = 2.0 if self.features.cells == FEW_CELLS else 2.5
-        return float(np.sqrt(2 * squares)) * sums_scale(parts[0], self.guarantee)
-
-
-SAMPLING = 0.25
-"""Standard deviation of t in a typical column, whose bounds are eight standard deviations apart."""
-
-GAUSSIAN_FROM = 0.5
-"""Gaussian noise is taken from where it is so many times sampling's standard deviation in a group of average
-size: its release tells of standard deviations, and of other differences of shape, too."""
-
-
-LAPLACE_TO = 1.35
-"""Laplace noise is taken up to so many times Gaussian noise, on sums of t: the sign less t tells a shift in
-the middle of the bounds with less noise. In simulations both are level at five columns, at delta = 1e-5."""
-
-
-FEW_CELLS_FROM = 0.5
-"""A number has few cells from where the noise's variance on a group's sum of the sign of t, in as many, is so
-many times its number of units: the variance that sampling makes at most."""
-
-
-def fitting_cells(study: Study, groups: int, columns: int) -> int:
-    """Return the cells of a number that suit the units that owners declare; six where one declares none."""
-    declared = units_declared(study)
-    if len(declared) < len(study.owners):
-        return SOFT_CELLS
-    scale = CELLS_MOVEMENT * columns * laplace_multiplier(study.budget.epsilon)
-    noisy = FEW_CELLS * 2 * scale**2 > FEW_CELLS_FROM * min(declared.values()) / groups
-    return FEW_CELLS if noisy else SOFT_CELLS
-
-
-def fitting_noise(study: Study, units: int) -> dict[str, str]:
-    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
-
-    From public numbers alone: units, budget, groups, columns and their kinds.
-    """
-    laplace = {"noise": "laplace"}
-    if study.budget.delta_pico == 0:
-        return laplace
-    many, pure = (
-        plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
-        for noise in ({"noise": "gaussian"}, laplace)
-    )
-    gaussian, sampling = many.noise(units), SAMPLING * float(np.sqrt(units / many.features.groups))
-    return (
-        laplace if pure.noise(units) < LAPLACE_TO * gaussian and gaussian > GAUSSIAN_FROM * sampling else {}
-    )
-
-
-@planned_once
-def plan_of(study: Study) -> GroupComparisonPlan:
-    """Return what a study fixes; raises StudyError where it cannot be run as written."""
-    parameters, domain = parse_parameters(GroupComparisonParameters, study), study.domain
-    named = [c for c in domain.categorical if parameters.group in (None, c.name)]
-    if not named:
-        raise StudyError("parameter group must name a categorical column of the study")
-    group = named[0]
-    if not 2 <= len(group.levels) <= GROUPS_MAX:
-        raise StudyError(f"the column of the groups needs two to {GROUPS_MAX} levels")
-    others = tuple((place, c) for place, c in enumerate(domain.categorical) if c != group)
-    numeric: tuple[NumericColumn, ...] = domain.numeric
-    if not 1 <= len(numeric) + len(others) <= OUTCOMES_MAX:
-        raise StudyError(f"groups are compared in one to {OUTCOMES_MAX} columns besides their own")
-    if any(len(c.levels) < 2 for _, c in others):
-        raise StudyError("a categorical column that is compared needs two levels or more")
-    if any((len(group.levels) - 1) * (len(c.levels) - 1) > CONTRASTS_MAX for _, c in others):
-        raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
-    laplace = parameters.noise == "laplace"
-    places = (
-        domain.categorical.index(group),
-        len(group.levels),
-        len(numeric),
-        tuple((place, len(c.levels)) for place, c in others),
-    )
-    try:
-        budget = study.budget
-        guarantee = laplace_sum_guarantee(budget) if laplace else gaussian_guarantee(budget)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
-    features: GroupFeatures | GroupCells = GroupFeatures(*places)
-    if laplace:
-        cells = fitting_cells(study, len(group.levels), len(numeric) + len(others))
-        features = GroupCells(*places, cells=cells)
-    if features.dimension > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
-    release = MomentRelease(features, MomentShares(1.0, 0.0))
-    return GroupComparisonPlan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)
-
-
 class GroupPairs(WithinPairs):
     """Of two groups: x is the second one, y T1 to T4 of numbers and the indicators of categories' levels.
 
@@ -482,33 +284,11 @@ def _pairs(levels: int) -> range:
     return range(1 if levels == 2 else levels)
 
 
-@planned_once
-def masked_plan(study: Study) -> MaskedPairs | None:
-    """Return what a study fixes whose owners mask; None where every owner's sums are read by themselves.
-
-    Raises StudyError where it cannot be run as written.
-    """
-    parameters = parse_parameters(GroupComparisonParameters, study)
-    shared = shared_within(study, parameters, parameters.noise, lambda: plan_of(study).guarantee)
-    if shared is None:
-        return None
-    plan = plan_of(study)
-    if not isinstance(plan.features, GroupFeatures) or plan.features.groups != 2:
-        raise StudyError("masked sums compare two groups: list two levels of the group's column")
-    pairs = GroupPairs(*plan.features.places)
-    if pairs.numbers > COORDINATES_MAX // len(study.owners):
-        raise StudyError("the study asks for too many numbers; use fewer columns or levels")
-    return MaskedPairs(pairs, shared)
-
-
 ANSWERED_SQUARE = 0.25
 """Weight of T2 in sums by answer: the largest that leaves a number's movement at 2."""
 
 ANSWERED_MOVEMENT = 2.0
 """How far, in L1, one unit moves the sums of one column."""
-
-ANSWERED_OUTCOMES_MAX = 20
-"""Most columns that are compared by answer: each has its part of epsilon."""
 
 
 @dataclass(frozen=True)
@@ -555,27 +335,3 @@ class GroupAnsweredSums:
 
 BLOCK_UNITS = 1 << 16
 """Units summed at once."""
-
-
-def plan_beside(study: Study) -> AnsweredColumnPlan | None:
-    """Return what a study fixes whose group another owner holds; None where every owner holds all columns.
-
-    Raises StudyError where it cannot be run as written.
-    """
-    if not study.columns_apart:
-        return None
-    parameters = parse_parameters(GroupComparisonParameters, study)
-    if parameters.noise != "gaussian":
-        raise StudyError("noise has no effect beside another owner's answers, which are pure: leave it out")
-    sender, receiver, group, own = beside(study, parameters.group)
-    levels = tuple(len(column.levels) for column in own.categorical)
-    if not 2 <= len(group.levels) <= GROUPS_MAX:
-        raise StudyError(f"the column of the groups needs two to {GROUPS_MAX} levels")
-    if len(own.columns) > ANSWERED_OUTCOMES_MAX:
-        raise StudyError(f"groups of another owner are compared in at most {ANSWERED_OUTCOMES_MAX} columns")
-    if min(levels, default=2) < 2:
-        raise StudyError("a categorical column that is compared needs two levels or more")
-    if (len(group.levels) - 1) * (max(levels, default=2) - 1) > CONTRASTS_MAX:
-        raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
-    sums = GroupAnsweredSums(len(group.levels), len(own.numeric), levels)
-    return AnsweredColumnPlan(study, (sender, receiver, group, own), sums)

@@ -40,7 +40,8 @@ from tacit_protocol.numerics.inference import Effects, Number, effects_of_number
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.within_owners import ReadPairs, told_spread
+from tacit_protocol.procedures.within_owners.covariances import ReadPairs
+from tacit_protocol.procedures.within_owners.verdict import told_spread
 
 Floats = npt.NDArray[np.float64]
 

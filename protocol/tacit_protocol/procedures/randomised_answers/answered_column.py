@@ -41,8 +41,6 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
 from tacit_protocol.procedures.base import (
     HOPELESS,
-    Procedure,
-    Progress,
     PublicRuleError,
     ReleaseError,
     StudyError,
@@ -52,7 +50,6 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.plan import Combined, Plan, Relay, Releases
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
-from tacit_protocol.verdicts.base import BaseVerdict
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -329,61 +326,3 @@ def beside(study: Study, wanted: str | None = None) -> tuple[Owner, Owner, Categ
         "one of two owners of different columns must hold a single categorical column, of which it releases "
         "randomised answers" + (f": {wanted}" if wanted else "")
     )
-
-
-class BesideAnswers(Procedure):
-    """A procedure one of whose columns may be another owner's, of which it released randomised answers."""
-
-    RelayedVerdict: ClassVar[type[BaseVerdict]]
-    """Of such a study."""
-
-    def beside(self, study: Study) -> AnsweredColumnPlan | None:
-        """Return what such a study fixes; None where every owner holds all columns."""
-        raise NotImplementedError
-
-    def conclude_beside(
-        self, plan: AnsweredColumnPlan, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """Compute the verdict from the answers and the sums beside them."""
-        raise NotImplementedError
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where the study cannot be run with these numbers of units, by owner."""
-        if (plan := self.beside(study)) is not None:
-            plan.check_units(units)
-
-    def relay(self, study: Study) -> Relay | None:
-        """Return who sends answers to whom; None where every owner holds all columns."""
-        plan = self.beside(study)
-        return None if plan is None else plan.relay
-
-    def check_received(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where a sender's release has not the shape and the noise of the study's."""
-        self._plan_beside(study).check_reread(release)
-
-    def combine(self, study: Study, received: Release, table: Table) -> Combined:
-        """Sum the receiver's own rows by the sender's answers, exactly."""
-        return self._plan_beside(study).combine({"sender": received}, table)
-
-    def conclude(
-        self,
-        study: Study,
-        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
-        releases: Mapping[str, Release],
-        progress: Progress | None = None,
-    ) -> BaseVerdict:
-        """Compute the verdict of two rounds: post-processing alone, the same for everyone."""
-        return self.conclude_beside(self._plan_beside(study), releases, progress)
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where an earlier release, read again, cannot be read for the study."""
-        if (plan := self.beside(study)) is not None:
-            plan.check_reread(release)
-        else:
-            self.check_release(study, release)
-
-    def _plan_beside(self, study: Study) -> AnsweredColumnPlan:
-        plan = self.beside(study)
-        if plan is None:
-            raise StudyError("every owner holds all columns: nobody receives another's release")
-        return plan

@@ -16,19 +16,12 @@ import tacit.local
 from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.association.release import (
-    AssociationPlan,
-    MaskedScores,
-    RankTransform,
-    fitting_noise,
-    masked_plan,
-)
+from tacit_protocol.procedures.association.plan import MaskedAssociation, fitting_noise, separate_plan
+from tacit_protocol.procedures.association.release import RankTransform
 from tacit_protocol.procedures.association.statistic import independent_masked
 from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.within_owners import PAIR_SHARES, ReadPairs
+from tacit_protocol.procedures.within_owners.covariances import PAIR_SHARES, ReadPairs
 
 PROCEDURE = procedure_named("association")
 BOUNDS: dict[str, Any] = {"x": (-4, 4), "y": (-4, 4)}
@@ -70,7 +63,7 @@ def test_intervals_hold_the_correlation_within_owners() -> None:
 
 def graded(mass: Any) -> Any:
     """Grades of a column of so many units in each of its intervals, without noise."""
-    plan = AssociationPlan(Domain(columns=(X, Y)), gaussian_guarantee(Budget.of(1.0, 1e-5)))
+    plan = separate_plan(made_study("association", Domain(columns=(X, Y)), epsilon=1.0, delta=1e-5))
     (cells, _) = plan.histograms(100_000).columns
     counts = np.zeros(cells.size, dtype=np.int64)
     counts[: len(mass)] = mass
@@ -337,13 +330,15 @@ def asked_masked(*columns: Any, epsilon: float = 1.0, **changes: Any) -> Study:
     return made_study("association", domain, parameters, owners=3, epsilon=epsilon, delta=1e-5)
 
 
-def plan_masked(*columns: Any, **options: Any) -> MaskedScores:
-    plan = masked_plan(asked_masked(*columns, **options))
-    assert plan is not None
+def plan_masked(*columns: Any, **options: Any) -> MaskedAssociation:
+    plan = PROCEDURE.plan(asked_masked(*columns, **options))
+    assert isinstance(plan, MaskedAssociation)
     return plan
 
 
-def sums_read(plan: MaskedScores, tables: list[MemoryTable], rng: np.random.Generator | None) -> ReadPairs:
+def sums_read(
+    plan: MaskedAssociation, tables: list[MemoryTable], rng: np.random.Generator | None
+) -> ReadPairs:
     """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
     parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
     found = []

@@ -21,13 +21,12 @@ from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.counts.unlisted import NO_PART
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.group_comparison.plan import MaskedGroups, separate_plan
 from tacit_protocol.procedures.group_comparison.release import (
     SQUARES,
     GroupFeatures,
     chebyshev,
-    masked_plan,
     numeric_bounds,
-    plan_of,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     OwnerGroupSums,
@@ -38,7 +37,7 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     risk_effects,
     variance_ratio,
 )
-from tacit_protocol.procedures.within_owners import CAUTION, PAIR_SHARES, MaskedPairs, ReadPairs
+from tacit_protocol.procedures.within_owners.covariances import CAUTION, PAIR_SHARES, ReadPairs
 
 PROCEDURE = procedure_named("group_comparison")
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
@@ -334,7 +333,7 @@ def test_every_number_of_a_release_is_the_sum_that_it_says() -> None:
     study = made_study("group_comparison", domain, owners=1, delta=1e-5, parameters={"group": "sex"})
     codes = np.stack([rng.integers(0, 4, 200), rng.integers(0, 5, 200)], axis=1).astype(np.int32)
     held = MemoryTable(domain, rng.random((200, 1)), codes, None)
-    features = plan_of(study).features
+    features = separate_plan(study).features
     sums = np.ldexp(PROCEDURE.summarise(study, held).total.astype(float), -20).reshape(2, -1)
     for group in range(2):
         mine = codes[:, 0] == group
@@ -413,7 +412,7 @@ def masked_table(age: Any, sex: Any, ward: Any) -> MemoryTable:
     return MemoryTable(Domain(columns=(SEX, AGE, WARD)), np.clip(np.asarray(age)[:, None] / 100, 0, 1), codes)
 
 
-def sums_read(plan: MaskedPairs, tables: list[MemoryTable], rng: np.random.Generator | None) -> ReadPairs:
+def sums_read(plan: MaskedGroups, tables: list[MemoryTable], rng: np.random.Generator | None) -> ReadPairs:
     """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
     parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
     found = []
@@ -436,9 +435,9 @@ def masked_owners(
     return found
 
 
-def plan_masked(**options: Any) -> MaskedPairs:
-    plan = masked_plan(asked_masked(**options))
-    assert plan is not None
+def plan_masked(**options: Any) -> MaskedGroups:
+    plan = PROCEDURE.plan(asked_masked(**options))
+    assert isinstance(plan, MaskedGroups)
     return plan
 
 

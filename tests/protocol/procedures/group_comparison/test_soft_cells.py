@@ -17,12 +17,12 @@ from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult, statistic
+from tacit_protocol.procedures.group_comparison.plan import separate_plan
 from tacit_protocol.procedures.group_comparison.release import (
     FEW_CELLS,
     SOFT_CELLS,
     GroupCells,
     few_cells,
-    plan_of,
     soft_cells,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
@@ -179,7 +179,7 @@ def test_noise_and_cells_are_chosen_from_public_numbers(
     study = declared(asked(*NUMBERS[:columns], epsilon=epsilon, delta=delta), units)
     found = PROCEDURE.with_defaults(study, {owner.name: units for owner in study.owners})
     assert found.parameters.get("noise", "gaussian") == noise
-    assert getattr(plan_of(found).features, "cells", None) == cells
+    assert getattr(separate_plan(found).features, "cells", None) == cells
 
 
 def declared(study: Study, *units: int | None) -> Study:
@@ -192,7 +192,7 @@ def declared(study: Study, *units: int | None) -> Study:
 def test_a_number_has_six_cells_where_an_owner_declares_no_units_and_else_the_smallest_owner_s() -> None:
     study = asked(NUMBERS[0], epsilon=0.3, noise="laplace")
     for units, cells in (((), 6), ((300, None), 6), ((300, 10**6), 4), ((10**6, 300), 4), ((2**50,), 6)):
-        features = plan_of(declared(study, *units) if units else study).features
+        features = separate_plan(declared(study, *units) if units else study).features
         assert isinstance(features, GroupCells)
         assert features.cells == cells
     few, many = declared(study, 300), declared(study, 10**6)
@@ -213,7 +213,7 @@ def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_l
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
     (event,) = PROCEDURE.cost(PURE).events
     assert isinstance(event, LaplaceEvent)
-    assert isinstance(plan_of(PURE).features, GroupCells)
+    assert isinstance(separate_plan(PURE).features, GroupCells)
     assert PROCEDURE.release_size(PURE) == 2 * (SOFT_CELLS + 2)
     assert "there is no delta" in " ".join(PROCEDURE.describe_request(PURE))
     gaussian, source = (asked(NUMBERS[0], ILL, delta=1e-5, noise=noise) for noise in ("gaussian", "laplace"))
