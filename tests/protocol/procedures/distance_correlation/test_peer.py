@@ -54,7 +54,7 @@ def sent(study: Study, x: Floats, seed: int) -> Release:
 def combined(study: Study, x: Floats, y: Floats, seed: int = 1) -> tuple[Release, Combined]:
     release = sent(study, x, seed)
     planned(PROCEDURE, study).check_received("", release)
-    return release, combined(PROCEDURE, study, {"sender": release}, table(study, 1, y))
+    return release, planned(PROCEDURE, study).combine({"sender": release}, table(study, 1, y))
 
 
 def finding(made: Combined) -> DistanceCorrelationResult:
@@ -90,7 +90,9 @@ def test_other_or_too_few_units_are_refused() -> None:
     study = peer_study()
     release = sent(study, np.linspace(0, 1, UNITS), 1)
     with pytest.raises(StudyError, match="different numbers of units"):
-        combined(PROCEDURE, study, {"sender": release}, table(study, 1, np.linspace(0, 1, UNITS - 1)))
+        planned(PROCEDURE, study).combine(
+            {"sender": release}, table(study, 1, np.linspace(0, 1, UNITS - 1))
+        )
     with pytest.raises(StudyError, match="4 units or more"):
         sent(study, np.linspace(0, 1, 3), 1)  # the sender refuses, before it spends
 
