@@ -56,7 +56,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
 from tacit_protocol.procedures.distance_correlation.release import (
     DistanceCorrelationParameters,
-    DistanceCorrelationPlan,
+    SketchPlan,
     aimed,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -670,12 +670,12 @@ class Released:
     @classmethod
     def of(cls, found: Moments, units: int, epsilon: float) -> "Released":
         """Lay both releases out as the procedure does."""
-        plan = DistanceCorrelationPlan(
+        plan = SketchPlan(
+            None,  # its sketches are not those of a study
             DistanceCorrelationParameters(),
+            gaussian_guarantee(Budget.of(epsilon, DELTA)),
             found.columns,
             found.sketches,
-            (),
-            gaussian_guarantee(Budget.of(epsilon, DELTA)),
         )
         design, noises, moment_noises = plan.design(units), [], []
         for side in (0, 1):

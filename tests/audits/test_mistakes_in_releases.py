@@ -36,7 +36,7 @@ from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivi
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release import release as embedding_release
 from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
-from tacit_protocol.procedures.randomised_answers.answers import AnswersPlan
+from tacit_protocol.procedures.screening.answered import CountedScreening
 from tacit_protocol.procedures.two_sample import release as kernel_release
 
 Floats = np.typing.NDArray[np.float64]
@@ -212,7 +212,7 @@ def one_cell_for_a_replaced_unit(patch: Patch) -> None:
 
 def noise_for_one_table(patch: Patch) -> None:
     """A unit is counted in a table of every column: 2 in L1 for each, the root of 2 in L2."""
-    patch.setattr(AnswersPlan, "tables_of_unit", 1)
+    patch.setattr(CountedScreening, "tables_of_unit", 1)
 
 
 def cuts_of_each_column_in_full(patch: Patch) -> None:
