@@ -53,7 +53,8 @@ from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr,
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
+from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation
+from tacit_protocol.procedures.curated_distance_correlation.plan import DistanceSummary
 from tacit_protocol.procedures.distance_correlation.release import (
     DistanceCorrelationParameters,
     SketchPlan,
