@@ -72,7 +72,7 @@ from tacit_protocol.procedures.association.statistic import estimated as estimat
 from tacit_protocol.procedures.counts.homogeneity import differences
 from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
-from tacit_protocol.procedures.distance_correlation.release import plan_of
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.group_comparison.plan import separate_plan as groups_plan
 from tacit_protocol.procedures.group_comparison.statistic import mean_difference
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
@@ -150,7 +150,7 @@ def _study(sides: tuple[int, int]) -> Study:
 def kept_truth(kind: str) -> tuple[float, float]:
     """Return both numbers in the frequencies, and directions, that the sketch keeps of the law."""
     values = [v.reshape(len(v), -1) for v in columns_of_law(kind, POPULATION, np.random.default_rng(1))]
-    plan = plan_of(_study((values[0].shape[1], values[1].shape[1])))
+    plan = DistanceCorrelation().plan(_study((values[0].shape[1], values[1].shape[1])))
     centred: list[Floats] = []
     for side, sketch in zip(values, plan.sketches, strict=True):
         found = np.asarray(sketch.features(locations_of(side)))

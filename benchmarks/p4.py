@@ -53,10 +53,11 @@ from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr,
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
+from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation
+from tacit_protocol.procedures.curated_distance_correlation.plan import DistanceSummary
 from tacit_protocol.procedures.distance_correlation.release import (
     DistanceCorrelationParameters,
-    DistanceCorrelationPlan,
+    SketchPlan,
     aimed,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -670,12 +671,12 @@ class Released:
     @classmethod
     def of(cls, found: Moments, units: int, epsilon: float) -> "Released":
         """Lay both releases out as the procedure does."""
-        plan = DistanceCorrelationPlan(
+        plan = SketchPlan(
+            None,  # its sketches are not those of a study
             DistanceCorrelationParameters(),
+            gaussian_guarantee(Budget.of(epsilon, DELTA)),
             found.columns,
             found.sketches,
-            (),
-            gaussian_guarantee(Budget.of(epsilon, DELTA)),
         )
         design, noises, moment_noises = plan.design(units), [], []
         for side in (0, 1):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
     from tacit_protocol.procedures.distance_correlation.peer import PeerResult
+    from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
     from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
     from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
-    from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
-    from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
+    from tacit_protocol.procedures.curated_distance_correlation.verdict import (
+        CuratedDistanceCorrelationResult,
+    )
     from tacit_protocol.procedures.distance_correlation.peer import PeerResult
+    from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
     from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
     from tacit_protocol.procedures.identity import IdentityResult
     from tacit_protocol.procedures.joint_independence import JointIndependenceResult
@@ -94,8 +96,8 @@ _HOMES = {
     "tacit_protocol.procedures.counts.homogeneity": ("HomogeneityResult",),
     "tacit_protocol.procedures.counts.independence_table": ("IndependenceTableResult",),
     "tacit_protocol.procedures.counts.noisy_counts": ("NoisyCountsResult",),
-    "tacit_protocol.procedures.curated_distance_correlation": ("CuratedDistanceCorrelationResult",),
-    "tacit_protocol.procedures.distance_correlation": ("DistanceCorrelationResult",),
+    "tacit_protocol.procedures.curated_distance_correlation.verdict": ("CuratedDistanceCorrelationResult",),
+    "tacit_protocol.procedures.distance_correlation.verdict": ("DistanceCorrelationResult",),
     "tacit_protocol.procedures.distance_correlation.peer": ("PeerResult",),
     "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
     "tacit_protocol.procedures.identity": ("IdentityResult",),

@@ -29,6 +29,7 @@ from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.k_norm_mechanism import ProductBody
 from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.counts import release as counts_release
+from tacit_protocol.procedures.curated_distance_correlation import plan as distance_plan
 from tacit_protocol.procedures.curated_distance_correlation import release as distance_release
 from tacit_protocol.procedures.curated_two_sample import release as curated_release
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures
@@ -36,7 +37,7 @@ from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivi
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release import release as embedding_release
 from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
-from tacit_protocol.procedures.randomised_answers.answers import AnswersPlan
+from tacit_protocol.procedures.screening.answered import CountedScreening
 from tacit_protocol.procedures.two_sample import release as kernel_release
 
 Floats = np.typing.NDArray[np.float64]
@@ -93,16 +94,16 @@ def squares_to_first_order(patch: Patch) -> None:
 
 
 def each_root_as_if_alone(patch: Patch) -> None:
-    parts: Any = distance_release.release_parts
+    parts: Any = distance_plan.release_parts
     patch.setattr(
-        distance_release, "release_parts", lambda *given: tuple(replace(p, share=1.0) for p in parts(*given))
+        distance_plan, "release_parts", lambda *given: tuple(replace(p, share=1.0) for p in parts(*given))
     )
 
 
 def decision_for_the_data_as_they_are(patch: Patch) -> None:
     """Permuted data move by 4/n, twice as much."""
     stated = distance_release.deviation_sensitivity
-    patch.setattr(distance_release, "permuted_sensitivity", lambda units, _: stated(units))
+    patch.setattr(distance_plan, "permuted_sensitivity", lambda units, _: stated(units))
 
 
 def origin_far_from_the_data(patch: Patch) -> None:
@@ -212,7 +213,7 @@ def one_cell_for_a_replaced_unit(patch: Patch) -> None:
 
 def noise_for_one_table(patch: Patch) -> None:
     """A unit is counted in a table of every column: 2 in L1 for each, the root of 2 in L2."""
-    patch.setattr(AnswersPlan, "tables_of_unit", 1)
+    patch.setattr(CountedScreening, "tables_of_unit", 1)
 
 
 def cuts_of_each_column_in_full(patch: Patch) -> None:

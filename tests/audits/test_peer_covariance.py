@@ -19,7 +19,6 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, peer
 from tacit_protocol.procedures.distance_correlation.peer import OwnCovariance
-from tacit_protocol.procedures.distance_correlation.release import blocks_of, plan_of
 from tacit_protocol.procedures.relay import combined
 
 Floats = npt.NDArray[np.float64]
@@ -72,9 +71,8 @@ def centred(column: Floats) -> Floats:
 def aimed(study: Study, sent: Release) -> Iterator[tuple[Floats, Floats]]:
     """Yield the worst neighbours of a receiver of one column, for every unit."""
     values = np.array(sent.vectors["projections"].values, dtype=np.float64).reshape(UNITS, -1)
-    plan = plan_of(study)
-    disjoint = plan.parameters.method == "pnc-disjoint"
-    blocks = blocks_of(plan, study, UNITS) if disjoint else np.zeros(UNITS, dtype=np.int64)
+    plan = PROCEDURE.plan(study)
+    blocks = plan.blocks(UNITS) if plan.disjoint else np.zeros(UNITS, dtype=np.int64)
     pull = np.zeros((UNITS, UNITS))
     for column in values.T:
         for block in np.unique(blocks):
@@ -159,7 +157,9 @@ def test_the_noise_is_what_the_budget_buys() -> None:
     study = ONE_COLUMN["pnc, one column"]
     own = covariance(study, received(study, 1), np.linspace(0, 1, UNITS)[:, None])
     release = PROCEDURE.privatise(study, own, GaussianNoise(9))
-    assert release.vectors["covariance"].scale == pytest.approx(own.sensitivity / plan_of(study).mu, rel=1e-6)
+    assert release.vectors["covariance"].scale == pytest.approx(
+        own.sensitivity / PROCEDURE.plan(study).mu, rel=1e-6
+    )
     assert release.guarantee == PROCEDURE.cost(study)
 
 

@@ -41,8 +41,6 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, answers_plan
-from tacit_protocol.procedures.randomised_answers.answers import own_units
-from tacit_protocol.procedures.randomised_answers.verdict import answered_verdict, answers_warnings
 from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 from tacit_protocol.signing import PrivateKey, certify
 
@@ -438,10 +436,11 @@ def _beside_answers(
             raise StudyError("a randomised column is set beside one column at a time")
         plan = answers_plan(study, parse_parameters(DistanceCorrelationParameters, study))
         plan = replace(plan, given=x.release)
-        own = own_units(plan, ArrayTable.of(sample, domain), x.release)
-        releases = dict(zip(CORRELATION_OWNERS, (x.release, plan.release(own, OpenDPNoise())), strict=True))
-        warned = answers_warnings(plan, {name: len(x) for name in CORRELATION_OWNERS})
-        return result_from(answered_verdict(plan, releases, warned, progress), study, releases=releases)
+        own = plan.read(ArrayTable.of(sample, domain), {CORRELATION_OWNERS[0]: x.release})
+        answered = plan.privatise(own, OpenDPNoise())
+        releases = dict(zip(CORRELATION_OWNERS, (x.release, answered), strict=True))
+        warned = plan.warnings({name: len(x) for name in CORRELATION_OWNERS})
+        return result_from(plan.verdict(releases, warned, progress), study, releases=releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
 

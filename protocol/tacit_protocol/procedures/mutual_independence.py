@@ -28,20 +28,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,
     ColumnCells,
-    SingleRows,
     answered_categories,
-    read_units,
 )
 from tacit_protocol.messages.study import PartyName, Release, Study
 from tacit_protocol.numerics.noisy_tables import PLAUSIBLE
 from tacit_protocol.numerics.randomised_tables import (
     AnsweredTable,
     SeveralAnswers,
-    StatedEstimate,
     independence_test,
     mutual_test,
     table_estimates,
@@ -70,54 +67,46 @@ from tacit_protocol.privacy.laplace_mechanism import (
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
 from tacit_protocol.procedures.base import (
-    HOPELESS,
     Fields,
     Procedure,
     Progress,
     PublicRuleError,
     QuestionTemplate,
     ReleaseError,
+    Releases,
     StudyError,
     common_fields,
     decided,
     parse_parameters,
-    planned_once,
     public_seed,
     require_noise,
     require_work,
     step,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_SENSITIVITY
-from tacit_protocol.procedures.plan import Combined, Relay
+from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.randomised_answers.answers import (
     CELLS_FIRST,
     CUTS_STREAM,
     EVEN_CELLS_MAX,
-    ROWS_STREAM,
     SIGNAL_MIN,
     UNITS_MIN,
 )
+from tacit_protocol.procedures.randomised_answers.owners import AnswersOfOwners, OwnUnits
 from tacit_protocol.procedures.randomised_answers.sides import (
     NULL_STREAM,
     PERMUTATIONS_DEFAULT,
     public_generator,
-    require_same_units,
-    side_of,
 )
-from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
-from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
+from tacit_protocol.procedures.randomised_answers.verdict import AnsweredPair, MeasuresOfCells, measures_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     PVALUE,
-    REJECTED,
     BaseVerdict,
-    Interval,
     PvalueVerdict,
     ShownTable,
     compared_shown,
-    estimate_shown,
-    interval_of,
 )
 from tacit_protocol.verdicts.presentation import (
     DISTANCE,
@@ -205,15 +194,6 @@ class MutualIndependenceParameters(StrictModel):
 
 
 @dataclass(frozen=True)
-class OwnColumn:
-    """One owner's rows. They never leave the owner. ``received`` are the others' releases, by name."""
-
-    side: int
-    rows: SingleRows
-    received: Mapping[str, Release]
-
-
-@dataclass(frozen=True)
 class UnitPart:
     """Units that public numbers dealt to the same cells: ``cells`` of each owner's column, by its place.
 
@@ -237,37 +217,25 @@ class UnitPart:
         return f"{name}, {self.name}" if self.name else name
 
 
-@dataclass(frozen=True)
-class MutualPlan:
-    """What a study fixes before any data.
+def _combined(codes: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
+    """Return each unit's combination of cells, (n,): who comes last changes fastest."""
+    return np.asarray(np.ravel_multi_index(tuple(codes), shape))
 
-    ``last`` is the place of the owner who counts; None in one round.
-    """
+
+@dataclass(eq=False)
+class MutualPlan(AnswersOfOwners):
+    """What a study fixes before any data."""
 
     study: Study
     parameters: MutualIndependenceParameters
-    domains: tuple[Domain, ...]
     last: int | None
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What each owner spends: the whole of epsilon, and no delta."""
-        return choice_guarantee(self.study.budget)
-
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The owners' places, whoever counts last."""
-        places = range(len(self.domains))
-        return (*(place for place in places if place != self.last), *(p for p in places if p == self.last))
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Each owner's column, in the study's order of owners."""
-        return tuple(domain.columns[0].name for domain in self.domains)
-
-    def answers_at(self, side: int) -> bool:
-        """Whether that owner's column is randomised."""
-        return side != self.last
+    def __post_init__(self) -> None:
+        self.guarantee = choice_guarantee(self.study.budget)
+        self.simulations = self.parameters.permutations
+        self.domains = tuple(self.study.domain_of(owner) for owner in self.study.owners)
+        self.columns = tuple(domain.columns[0].name for domain in self.domains)
+        self.names = tuple((name,) for name in self.columns)
 
     def parts(self, units: int) -> tuple[UnitPart, ...]:
         """Return the parts that so many units are dealt into: the one with more cells first."""
@@ -313,8 +281,8 @@ class MutualPlan:
         return self.parameters.cuts == "dealt"
 
     @property
-    def whose(self) -> str:
-        """Say in words which units answer."""
+    def whose(self) -> str:  # type: ignore[override]
+        """Units that place no cuts."""
         return "unit that does not place the cuts instead" if self._dealt and self._numeric else "unit"
 
     def deal(self, units: int) -> list[tuple[UnitPart, Integers, Integers]]:
@@ -352,17 +320,9 @@ class MutualPlan:
 
     # What leaves.
 
-    def read(self, table: Table, received: Mapping[str, Release]) -> OwnColumn:
-        """Read one row of every unit; the table's column tells which owner it is."""
-        side = side_of(self.study, table.domain)
-        self.layout(side, table.units)
-        if any(release.units != table.units for release in received.values()):
-            raise StudyError("the owners counted different numbers of units: their rows are not aligned")
-        return OwnColumn(side, read_units(table, public_generator(self.study, ROWS_STREAM)), received)
-
-    def release(self, own: OwnColumn, noise: NoiseSource) -> Release:
+    def privatise(self, summary: OwnUnits, noise: NoiseSource) -> Release:
         """Draw cuts, then answers, or the noise of the table beside all other owners' answers."""
-        units, name = len(own.rows.numeric), self.columns[own.side]
+        own, units, name = summary, len(summary.rows.numeric), self.columns[summary.side]
         cuts: dict[str, tuple[int, ...]] = {}
         answers: dict[str, RandomisedAnswers] = {}
         vectors: dict[str, NoisyVector] = {}
@@ -417,11 +377,7 @@ class MutualPlan:
             return sum(math.prod(self.shape(part)) for part in parts) + cuts
         return sum(part.answering for part in parts) + cuts if known else COORDINATES_MAX
 
-    def senders(self, release: Release) -> list[int]:
-        """Return the places of the owners whose answers the release has: one, or none."""
-        return [side for side, name in enumerate(self.columns) if name in release.answers]
-
-    def check_release(self, side: int, release: Release) -> None:
+    def check_side(self, side: int, release: Release) -> None:
         """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
         units, name = release.units, self.columns[side]
         try:
@@ -462,11 +418,7 @@ class MutualPlan:
         Raises:
             ReleaseError: releases do not fit the study, or each other.
         """
-        own = [releases[owner.name] for owner in self.study.owners]
-        for side, release in enumerate(own):
-            self.check_release(side, release)
-        if len({release.units for release in own}) > 1:
-            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        own = self.checked(releases)
         units, found = own[0].units, []
         for part in self.parts(units):
             answers, shape, noise = self._answers(releases, part), self.shape(part), 0.0
@@ -499,6 +451,101 @@ class MutualPlan:
             )[:2]
             found += part.answering * math.prod(weakest) ** 2
         return found
+
+    # What is concluded.
+
+    @property
+    def released(self) -> str:
+        """The answers, and the table."""
+        one = f"one randomised answer of each {self.whose}, to which cell of its column it is in"
+        if self.last is None:
+            return one
+        return (
+            f"at all owners but {self.study.owners[self.last].name} {one}, and there noisy counts of its own "
+            "cells beside all these answers"
+        )
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say whether the owners' columns are independent."""
+        between = f"columns at {names_of(self.study)}"
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"The {between} are not independent of each other",
+            f"No dependence between the {between} was shown: they may be independent",
+        )
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> "MutualIndependenceResult":
+        """Test all columns together, each beside all before it, and every two."""
+        study, parts, count = self.study, self.joint(releases), self.simulations
+        joint, more = parts[0], parts[1:]
+        owners, steps = len(study.owners), []
+        pairs = list(combinations(range(owners), 2))
+        work = owners + len(pairs)
+        report = step(progress, "simulating", 0, 1 / work)
+        whole = mutual_test([part.whole for part in parts], count, public_seed(study, JOINT_STREAM), report)
+        for place in range(1, owners):
+            report = step(progress, "simulating", place / work, (place + 1) / work)
+            seed, others = public_seed(study, NULL_STREAM, place), [part.step(place) for part in more]
+            test = independence_test(joint.step(place), count, seed, report, more=others)
+            steps.append(
+                IndependenceStep(
+                    column=joint.columns[place],
+                    beside=joint.columns[:place],
+                    statistic=test.statistic,
+                    pvalue=test.pvalue,
+                )
+            )
+        found = []
+        for place, (first, second) in enumerate(pairs):
+            report = step(progress, "simulating", (owners + place) / work, (owners + 1 + place) / work)
+            table, seed = joint.pair(first, second), public_seed(study, PAIRS_STREAM, place)
+            if more:
+                both = [part.both(first, second) for part in parts]
+                pvalue = mutual_test(both, count, seed, report).pvalue
+            else:
+                pvalue = independence_test(table, count, seed, report).pvalue
+            adjusted = min(1.0, pvalue * len(pairs))
+            found.append(
+                PairOfColumns(
+                    first=joint.columns[first],
+                    second=joint.columns[second],
+                    pvalue=adjusted,
+                    reject=adjusted <= study.level,
+                    **measures_of(table_estimates(table, 1 - study.level)),
+                )
+            )
+        counted = {owner.name: releases[owner.name].units for owner in study.owners}
+        return MutualIndependenceResult(
+            method=self._method(parts),
+            **decided(study, whole.statistic, whole.pvalue),
+            **common_fields(study, counted),
+            steps=tuple(steps),
+            pairs=tuple(sorted(found, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0)))),
+            aligned=study.alignment is not None,
+            warnings=(
+                *self.warnings(counted),
+                "estimates and intervals are of the cells: dependence within a cell is in none of them",
+                *(("estimates are of the half of the units that has more cells",) if more else ()),
+                *self.matched,
+            ),
+        )
+
+    def _method(self, parts: Sequence["JointTable"]) -> str:
+        cells = " and ".join(" by ".join(str(size) for size in joint.counts.shape) for joint in parts)
+        simulated = f"{cells} cells, {self.simulations} simulations"
+        if self.last is None:
+            return f"one round: randomised answers of {len(self.columns)} owners, {simulated}"
+        counting = self.study.owners[self.last].name
+        return (
+            f"two rounds: randomised answers of {len(self.columns) - 1} owners, and noisy counts of "
+            f"{counting} beside them, {simulated}"
+        )
 
 
 @dataclass(frozen=True)
@@ -567,44 +614,6 @@ class JointTable:
         )
 
 
-@planned_once
-def mutual_plan(study: Study) -> MutualPlan:
-    """Return what the study fixes; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(MutualIndependenceParameters, study)
-    if study.curator is not None:
-        raise StudyError("owners send their own releases here; leave the curator out")
-    if not OWNERS_MIN <= len(study.owners) <= OWNERS_MAX:
-        raise StudyError(
-            f"this is asked of {OWNERS_MIN} to {OWNERS_MAX} owners; of two ask distance_correlation"
-        )
-    held = [name for owner in study.owners for name in owner.columns or ()]
-    single = all(owner.columns is not None and len(owner.columns) == 1 for owner in study.owners)
-    if not single or sorted(held) != sorted(column.name for column in study.domain.columns):
-        raise StudyError("give each owner one column of its own; every column belongs to one owner")
-    if study.reusing:
-        raise StudyError("answers are made for their own study here; leave reuses out")
-    names, last = [owner.name for owner in study.owners], None
-    if parameters.method == "two-round":
-        if parameters.receiver is not None and parameters.receiver not in names:
-            raise StudyError(
-                "say in parameter receiver which of the owners counts beside the others' answers"
-            )
-        last = len(names) - 1 if parameters.receiver is None else names.index(parameters.receiver)
-    elif parameters.receiver is not None:
-        raise StudyError("in one round nobody receives anything; leave receiver out")
-    most = EVEN_CELLS_MAX if parameters.cuts == "even" else QUANTILE_CELLS_MAX
-    if parameters.categories is not None and parameters.categories > most:
-        raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
-    plan = MutualPlan(study, parameters, tuple(study.domain_of(owner) for owner in study.owners), last)
-    shape = plan.shape(plan.parts(2**30)[0])
-    if math.prod(shape) > COMBINATIONS_MAX or max(shape) > CODES_MAX:
-        raise StudyError(
-            f"there are at most {COMBINATIONS_MAX} combinations of cells, and {CODES_MAX} cells of a column: "
-            "use fewer categories or owners"
-        )
-    return plan
-
-
 class IndependenceStep(StrictModel):
     """One test: whether ``column`` is independent of ``beside`` together, with its own p-value."""
 
@@ -614,39 +623,8 @@ class IndependenceStep(StrictModel):
     pvalue: Annotated[float, PVALUE]
 
 
-class PairOfColumns(StrictModel):
+class PairOfColumns(MeasuresOfCells, AnsweredPair):
     """Two columns: the p-value times the number of pairs, and measures of the cells with intervals."""
-
-    first: str
-    second: str
-    pvalue: Annotated[float, PVALUE]
-    reject: Annotated[bool, REJECTED]
-    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
-    lower: float | None
-    upper: float | None
-    cramers_v: Annotated[float | None, estimate_shown("Cramér's V", "cramers_v_lower", "cramers_v_upper")]
-    cramers_v_lower: float | None
-    cramers_v_upper: float | None
-    correlation: Annotated[
-        float | None, estimate_shown("rank correlation", "correlation_lower", "correlation_upper")
-    ]
-    correlation_lower: float | None
-    correlation_upper: float | None
-
-    @property
-    def interval(self) -> Interval | None:
-        """That of the distance correlation, or None."""
-        return interval_of(self.lower, self.upper)
-
-    @property
-    def cramers_v_interval(self) -> Interval | None:
-        """That of Cramer's V, or None."""
-        return interval_of(self.cramers_v_lower, self.cramers_v_upper)
-
-    @property
-    def correlation_interval(self) -> Interval | None:
-        """That of the rank correlation, or None."""
-        return interval_of(self.correlation_lower, self.correlation_upper)
 
     def words(self) -> tuple[str, ...]:
         """Return its line in the command's table."""
@@ -721,236 +699,41 @@ class MutualIndependence(Procedure):
         {"method": "one-round"},
     )
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
-        plan, owners = mutual_plan(study), len(study.owners)
-        require_same_units(study, plan)
-        tests = owners * (owners + 1) // 2 + 1
-        require_work(PLAUSIBLE * COMBINATIONS_MAX * tests, plan.parameters.permutations)
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
-        plan = mutual_plan(study)
-        for side, owner in enumerate(study.owners):
-            if owner.name in units:
-                plan.layout(side, units[owner.name])
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the whole of epsilon, and no delta."""
-        return mutual_plan(study).guarantee
-
-    def release_size(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
-        plan = mutual_plan(study)
-        return plan.numbers_sent(plan.order[0])
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say what the study could not see, at these numbers of units or with so few simulations."""
-        plan, found = mutual_plan(study), []
-        if 1 / (plan.parameters.permutations + 1) > study.level:
-            found.append(
-                "with so few permutations nothing can be rejected at this level; ask for at least "
-                f"{math.ceil(1 / study.level) - 1} permutations, which cost no privacy"
+    def plan(self, study: Study) -> Plan:
+        """Return the plan of a study of so many owners."""
+        parameters = parse_parameters(MutualIndependenceParameters, study)
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; leave the curator out")
+        if not OWNERS_MIN <= len(study.owners) <= OWNERS_MAX:
+            raise StudyError(
+                f"this is asked of {OWNERS_MIN} to {OWNERS_MAX} owners; of two ask distance_correlation"
             )
-        if units and plan.signal(min(units.values())) < SIGNAL_HOPELESS:
-            found.append(
-                f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units"
-            )
-        return tuple(found)
-
-    def record_of(self, study: Study, name: str) -> str:
-        """Say what an owner's answers are, where all give them in one round."""
-        plan = mutual_plan(study)
-        if plan.last is not None:
-            return ""
-        return answer_words(plan, f"to which cell of {plan.columns[_side(study, name)]} it is in")
-
-    def what_is_released(self, study: Study) -> str:
-        """Name the answers, and the table."""
-        plan = mutual_plan(study)
-        if plan.last is None:
-            return self.released.replace("each unit", f"each {plan.whose}")
-        return (
-            f"at all owners but {study.owners[plan.last].name} one randomised answer of each {plan.whose}, "
-            "to which cell of its column it is in, and there noisy counts of its own cells beside all these "
-            "answers"
-        )
-
-    def summarise(self, study: Study, table: Table) -> OwnColumn:
-        """Read one owner's units, exactly; the table's column tells which owner it is."""
-        return mutual_plan(study).read(table, {})
-
-    def privatise(self, study: Study, summary: OwnColumn, noise: NoiseSource) -> Release:
-        """Draw answers, or the noise of the table."""
-        return mutual_plan(study).release(summary, noise)
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where it is not the receiver's table; in one round, no owner's answers."""
-        plan = mutual_plan(study)
-        if plan.last is not None:
-            plan.check_release(plan.last, release)
-            return
-        sides = plan.senders(release)
-        plan.check_release(sides[0] if sides else 0, release)
-
-    def relay(self, study: Study) -> Relay | None:
-        """Return who sends answers to whom; None in one round."""
-        plan = mutual_plan(study)
-        if plan.last is None:
-            return None
-        first, *more = (study.owners[place] for place in plan.order[:-1])
-        return Relay(
-            first,
-            study.owners[plan.last],
-            publishes=True,
-            sealed=False,
-            numbers=plan.numbers_sent(plan.last),
-            sends=answer_words(plan, "to which cell of its owner's column it is in"),
-            more=tuple(more),
-        )
-
-    def check_received(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release is no sender's."""
-        plan = mutual_plan(study)
-        sides = plan.senders(release)
-        if not sides or sides[0] == plan.last:
-            raise ReleaseError("the release has not one answer of every unit, and nothing else")
-        plan.check_release(sides[0], release)
-
-    def check_received_of(self, study: Study, name: str, release: Release) -> None:
-        """Raise ReleaseError where the release of the sender of that name is not what the study fixes."""
-        mutual_plan(study).check_release(_side(study, name), release)
-
-    def combine(self, study: Study, received: Release, table: Table) -> Combined:  # noqa: ARG002
-        """Refuse one sender's release alone: there are several."""
-        raise StudyError("several owners send here, and one release alone came")
-
-    def combine_all(self, study: Study, received: Mapping[str, Release], table: Table) -> Combined:
-        """Count the receiver's own cells beside all answers."""
-        return Combined(summary=mutual_plan(study).read(table, received))
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        between = f"columns at {names_of(study)}"
-        return decision_sentence(
-            study,
-            verdict,
-            f"The {between} are not independent of each other",
-            f"No dependence between the {between} was shown: they may be independent",
-        )
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> MutualIndependenceResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        plan = mutual_plan(study)
-        parts, count = plan.joint(releases), plan.parameters.permutations
-        joint, more = parts[0], parts[1:]
-        owners, steps = len(study.owners), []
-        pairs = list(combinations(range(owners), 2))
-        work = owners + len(pairs)
-        report = step(progress, "simulating", 0, 1 / work)
-        whole = mutual_test([part.whole for part in parts], count, public_seed(study, JOINT_STREAM), report)
-        for place in range(1, owners):
-            report = step(progress, "simulating", place / work, (place + 1) / work)
-            seed, others = public_seed(study, NULL_STREAM, place), [part.step(place) for part in more]
-            test = independence_test(joint.step(place), count, seed, report, more=others)
-            steps.append(
-                IndependenceStep(
-                    column=joint.columns[place],
-                    beside=joint.columns[:place],
-                    statistic=test.statistic,
-                    pvalue=test.pvalue,
+        held = [name for owner in study.owners for name in owner.columns or ()]
+        single = all(owner.columns is not None and len(owner.columns) == 1 for owner in study.owners)
+        if not single or sorted(held) != sorted(column.name for column in study.domain.columns):
+            raise StudyError("give each owner one column of its own; every column belongs to one owner")
+        if study.reusing:
+            raise StudyError("answers are made for their own study here; leave reuses out")
+        names, last = [owner.name for owner in study.owners], None
+        if parameters.method == "two-round":
+            if parameters.receiver is not None and parameters.receiver not in names:
+                raise StudyError(
+                    "say in parameter receiver which of the owners counts beside the others' answers"
                 )
+            last = len(names) - 1 if parameters.receiver is None else names.index(parameters.receiver)
+        elif parameters.receiver is not None:
+            raise StudyError("in one round nobody receives anything; leave receiver out")
+        most = EVEN_CELLS_MAX if parameters.cuts == "even" else QUANTILE_CELLS_MAX
+        if parameters.categories is not None and parameters.categories > most:
+            raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
+        plan = MutualPlan(study, parameters, last)
+        shape = plan.shape(plan.parts(2**30)[0])
+        if math.prod(shape) > COMBINATIONS_MAX or max(shape) > CODES_MAX:
+            raise StudyError(
+                f"there are at most {COMBINATIONS_MAX} combinations of cells, and {CODES_MAX} cells of a "
+                "column: use fewer categories or owners"
             )
-        found = []
-        for place, (first, second) in enumerate(pairs):
-            report = step(progress, "simulating", (owners + place) / work, (owners + 1 + place) / work)
-            table, seed = joint.pair(first, second), public_seed(study, PAIRS_STREAM, place)
-            if more:
-                both = [part.both(first, second) for part in parts]
-                pvalue = mutual_test(both, count, seed, report).pvalue
-            else:
-                pvalue = independence_test(table, count, seed, report).pvalue
-            adjusted = min(1.0, pvalue * len(pairs))
-            found.append(_pair(joint, (first, second), table, adjusted, study.level))
-        units = {owner.name: releases[owner.name].units for owner in study.owners}
-        return MutualIndependenceResult(
-            method=_method(plan, parts),
-            **decided(study, whole.statistic, whole.pvalue),
-            **common_fields(study, units),
-            steps=tuple(steps),
-            pairs=tuple(sorted(found, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0)))),
-            aligned=study.alignment is not None,
-            warnings=(
-                *self.warnings(study, units),
-                "estimates and intervals are of the cells: dependence within a cell is in none of them",
-                *(("estimates are of the half of the units that has more cells",) if more else ()),
-                *((MATCHED_BY_ORDER,) if study.alignment is None else ()),
-            ),
-        )
-
-    def conclude(
-        self,
-        study: Study,
-        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
-        releases: Mapping[str, Release],
-        progress: Progress | None = None,
-    ) -> MutualIndependenceResult:
-        """Conclude from two rounds."""
-        return self.assemble(study, releases, progress)
-
-
-def answer_words(plan: MutualPlan, asked: str) -> str:
-    """Say what an owner's randomised answers are, who sees them, and what they change, for its steward."""
-    odds = math.exp(plan.study.budget.epsilon)
-    return (
-        f"of every {plan.whose}, one randomised answer {asked}. It is a record of a person, who is known "
-        "to the other owners, and is seen by them, the tester and the analyst. It may be false: whatever "
-        "else is known, it changes nobody's odds of being in one cell or another by more than a factor of "
-        f"{odds:.3g}"
-    )
-
-
-def _combined(codes: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
-    """Return each unit's combination of cells, (n,): who comes last changes fastest."""
-    return np.asarray(np.ravel_multi_index(tuple(codes), shape))
-
-
-def _side(study: Study, name: str) -> int:
-    return [owner.name for owner in study.owners].index(name)
-
-
-def _pair(
-    joint: JointTable, places: tuple[int, int], table: AnsweredTable, pvalue: float, level: float
-) -> PairOfColumns:
-    found = table_estimates(table, 1 - level)
-    measures: dict[str, Any] = {}
-    for name, ends, own in (
-        ("distance_correlation", "", found.distance_correlation),
-        ("cramers_v", "cramers_v_", found.cramers_v),
-        ("correlation", "correlation_", found.correlation),
-    ):
-        known: StatedEstimate | None = own
-        measures[name] = None if known is None else known.value
-        measures[f"{ends}lower"] = None if known is None else known.lower
-        measures[f"{ends}upper"] = None if known is None else known.upper
-    return PairOfColumns(
-        first=joint.columns[places[0]],
-        second=joint.columns[places[1]],
-        pvalue=pvalue,
-        reject=pvalue <= level,
-        **measures,
-    )
-
-
-def _method(plan: MutualPlan, parts: Sequence[JointTable]) -> str:
-    cells = " and ".join(" by ".join(str(size) for size in joint.counts.shape) for joint in parts)
-    simulated = f"{cells} cells, {plan.parameters.permutations} simulations"
-    if plan.last is None:
-        return f"one round: randomised answers of {len(plan.columns)} owners, {simulated}"
-    counting = plan.study.owners[plan.last].name
-    return (
-        f"two rounds: randomised answers of {len(plan.columns) - 1} owners, and noisy counts of {counting} "
-        f"beside them, {simulated}"
-    )
+        plan.require_same_units()
+        tests = len(names) * (len(names) + 1) // 2 + 1
+        require_work(PLAUSIBLE * COMBINATIONS_MAX * tests, parameters.permutations)
+        return plan

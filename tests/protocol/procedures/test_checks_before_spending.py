@@ -28,7 +28,7 @@ from tacit_protocol.procedures.base import (
     require_units,
 )
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
+from tacit_protocol.procedures.distance_correlation.release import ProjectionPlan
 from tacit_protocol.procedures.relay import conclude, relay_of
 
 ENDED = 30
@@ -196,7 +196,7 @@ def test_what_passes_the_checks_ends_in_a_verdict(name: str) -> None:
 def test_the_search_finds_a_check_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: projections are laid out whatever the number of units, as they once were."""
     monkeypatch.setattr(
-        DistanceCorrelationPlan, "layout", lambda plan, side, units: plan.projections[side].parts(units)
+        ProjectionPlan, "layout", lambda plan, side, units: plan.projections[side].parts(units)
     )
     parameters = {"method": "pnc"}
     study = made_study("distance_correlation", domain_of(2), parameters, owners=2, held=[["n0"], ["n1"]])

@@ -21,18 +21,13 @@ from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distance_sums
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.procedures.aggregation import BLOCKS_MAX
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.joint_independence import as_joint_study
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.permutation.statistic import (
-    TENSOR_ENTRIES_MAX,
     PermutableGram,
     evaluation_error,
     observed_sensitivity,
-    permuted_sensitivity,
 )
 from tacit_protocol.strict import StrictModel
 
@@ -275,121 +270,8 @@ class SideColumns:
         return np.ascontiguousarray(math.sqrt(2) * unit_features(self.features, own).T)
 
 
-@dataclass(frozen=True)
-class DistancePlan:
-    """What a study fixes before any data."""
-
-    parameters: CuratedDistanceCorrelationParameters
-    sides: tuple[SideColumns, SideColumns]
-    estimates: Guarantee
-    decision: Budget | None
-    rows_are_units: bool
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The whole release's: both parts, composed."""
-        if self.decision is None:
-            return self.estimates
-        budget = Budget(
-            epsilon_micro=self.estimates.budget.epsilon_micro + self.decision.epsilon_micro,
-            delta_pico=self.estimates.budget.delta_pico,
-        )
-        return Guarantee(
-            budget=budget, events=(*self.estimates.events, *decision_guarantee(self.decision).events)
-        )
-
-    @property
-    def columns(self) -> bool:
-        """Whether both sides are one numeric column of units of one row, for which there is a faster way."""
-        return self.rows_are_units and all(side.single for side in self.sides)
-
-    @property
-    def line(self) -> bool:
-        """Whether a side is one numeric column, for which there is a sharper bound."""
-        return any(side.single for side in self.sides)
-
-    def layout(self, units: int, roots: DistanceRoots | None = None) -> tuple[SumPart, ...]:
-        """Lay out the release of the roots; raises PublicRuleError for fewer than two units, or too many."""
-        self.check_units(units, COLUMN_UNITS_MAX if self.columns else PAIRED_UNITS_MAX)
-        error = max(DistanceKernel.error(len(side.numeric)) for side in self.sides)
-        return release_parts(units, self.line, error, roots)
-
-    @property
-    def mu(self) -> float:
-        """The Gaussian privacy of the estimates."""
-        return mu_of(self.estimates)
-
-    def check_units(self, units: int, largest: int) -> None:
-        """Raise PublicRuleError where the test or the estimates cannot take so many units."""
-        if units < 2:
-            raise PublicRuleError("too-few-units", "the study needs at least two units")
-        if units > largest:
-            raise PublicRuleError(
-                "too-many-units",
-                f"pairs of units are compared, {largest} units at most; use a subset of them, or one numeric "
-                "column a side and one row a unit",
-            )
-        width = sum(side.features.dimension for side in self.sides)
-        if self.decision is not None and 8 * width * units > FEATURE_BYTES_MAX:
-            raise PublicRuleError(
-                "too-many-units", "too many units to permute; use a subset of them, or leave the test out"
-            )
-
-    def sensitivities(self, units: int) -> tuple[float, float]:
-        """Return what one unit moves the test's observed statistic by, and the permuted ones."""
-        reach = math.prod(side.features.diameter for side in self.sides)
-        error = 2 * (TEST_ERROR + 4 * (units + 32) * 2.0**-53)
-        return (
-            reach * covariance_sensitivity(units, self.line) + error,
-            reach * permuted_sensitivity(units, 2) + error,
-        )
-
-
-@planned_once
-def joint_study(study: Study) -> Study | None:
-    """Return the study of joint independence whose blocks or table a study asks for; None of permutations.
-
-    Raises StudyError where it states what is of permutations alone.
-    """
-    parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
-    if parameters.method == "permutation":
-        if parameters.blocks or parameters.categories:
-            raise StudyError("parameters blocks and categories are of methods aggregate and table")
-        return None
-    if not parameters.test or parameters.test_share != TEST_SHARE:
-        raise StudyError("parameters test and test_share are of method permutation; leave them out")
-    chosen = {
-        "method": parameters.method,
-        "groups": [list(group) for group in _groups(study, parameters.groups)],
-        "permutations": parameters.permutations,
-        "blocks": parameters.blocks,
-        "categories": parameters.categories,
-        "kernel": "distance" if parameters.method == "aggregate" else None,
-    }
-    return as_joint_study(study, chosen)
-
-
-@planned_once
-def plan_of(study: Study) -> DistancePlan:
-    """Read a study; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
-    first, second = (
-        _side(study, index, names) for index, names in enumerate(_groups(study, parameters.groups))
-    )
-    decided = round(study.budget.epsilon_micro * parameters.test_share) if parameters.test else 0
-    if parameters.test and rank_max(study.level, parameters.permutations + 1) < 1:
-        raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-    if parameters.test and not 0 < decided < study.budget.epsilon_micro:
-        raise StudyError("the budget is too small to be shared out; give the study a larger epsilon")
-    if parameters.test and first.features.dimension * second.features.dimension > TENSOR_ENTRIES_MAX:
-        raise StudyError("too many columns or levels to permute; use fewer, or leave the test out")
-    estimates = study.budget.model_copy(update={"epsilon_micro": study.budget.epsilon_micro - decided})
-    guarantee = gaussian_guarantee(estimates)
-    decision = Budget(epsilon_micro=decided, delta_pico=0) if parameters.test else None
-    return DistancePlan(parameters, (first, second), guarantee, decision, not study.averages_rows)
-
-
-def _groups(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Group]:
+def groups_of(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Group]:
+    """Return the columns of X and those of Y."""
     names = [column.name for column in study.domain.columns]
     if groups is None:
         if len(names) != 2:
@@ -403,7 +285,8 @@ def _groups(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Gr
     return groups
 
 
-def _side(study: Study, index: int, names: Group) -> SideColumns:
+def side_of(study: Study, index: int, names: Group) -> SideColumns:
+    """Return what is computed of the columns of X, or of Y."""
     numeric = tuple(i for i, column in enumerate(study.domain.numeric) if column.name in names)
     categorical = tuple(i for i, column in enumerate(study.domain.categorical) if column.name in names)
     categories = tuple(study.domain.categorical[i].categories for i in categorical)

@@ -11,12 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from tacit_protocol.domain import Table
 from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN, projection_constant
@@ -29,17 +31,22 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     require_drawable,
 )
 from tacit_protocol.privacy.noise import SCALE_MAX, NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, common_fields, row_warnings
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of
-from tacit_protocol.procedures.distance_correlation.statistic import (
-    Found,
-    NoisyProjections,
-    Report,
-    from_projections,
-    read_projections,
+from tacit_protocol.procedures.base import (
+    Fields,
+    Progress,
+    ReleaseError,
+    Releases,
+    StudyError,
+    common_fields,
+    row_warnings,
+    step,
 )
+from tacit_protocol.procedures.distance_correlation.release import ProjectionPlan
+from tacit_protocol.procedures.distance_correlation.statistic import NoisyProjections
+from tacit_protocol.procedures.distance_correlation.sums import OwnSide
+from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.verdicts.base import COVARIANCE_ESTIMATE, BaseVerdict, Interval, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import Shown
+from tacit_protocol.verdicts.presentation import Meaning, Shown
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -186,54 +193,6 @@ class OwnCovariance:
     sensitivity: float
 
 
-def peer_sides(plan: DistanceCorrelationPlan, study: Study) -> tuple[int, int]:
-    """Return the places of the sender and the receiver among the study's owners."""
-    receiver = [owner.name for owner in study.owners].index(str(plan.parameters.receiver))
-    return 1 - receiver, receiver
-
-
-def found_by_receiver(
-    plan: DistanceCorrelationPlan, study: Study, received: Release, own: ProjectedUnits, report: Report
-) -> Found:
-    """Estimate and test from the sender's release and the receiver's exact projections.
-
-    The sender's rows are permuted.
-
-    Raises:
-        StudyError: the owners count different numbers of units.
-    """
-    sender, receiver = peer_sides(plan, study)
-    if received.units != own.units:
-        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
-    values = np.ldexp(own.values.astype(np.float64), -GRID_BITS_MAX - 1).reshape(own.units, -1)
-    raw = NoisyProjections(values, 0.0, len(study.domain_of(study.owners[receiver]).columns))
-    noisy = read_projections(plan, study, sender, received)
-    return from_projections(plan, study, raw, noisy, report)
-
-
-def covariance_moved(
-    plan: DistanceCorrelationPlan, study: Study, received: Release, own: ProjectedUnits
-) -> OwnCovariance:
-    """Return the average covariance over directions, exactly, and its sensitivity in the receiver's units."""
-    _, receiver = peer_sides(plan, study)
-    furthest = math.ceil(_reach(plan, own.units) * 2**GRID_BITS_MAX)
-    values = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64)
-    fixed = np.clip(values, -furthest, furthest).reshape(own.units, -1)
-    exact = own.values.reshape(own.units, -1)
-    if plan.parameters.method == "pnc-disjoint":
-        blocks = blocks_of(plan, study, own.units)
-        places = [np.flatnonzero(blocks == block) for block in range(plan.directions)]
-        columns = [_column(fixed[rows, 0], exact[rows, 0]) for rows in places]
-        moved = max(float(found.influence.max()) for found in columns)
-    else:
-        count = plan.directions
-        sides = [np.broadcast_to(side, (own.units, count)).T for side in (fixed, exact)]
-        columns = [_column(p, y) for p, y in zip(*sides, strict=True)]
-        moved = _moved_together(plan, receiver, np.array([found.influence for found in columns]).T)
-    value = sum((found.value for found in columns), Fraction(0)) / len(columns)
-    return OwnCovariance(own.units, value, moved / len(columns) * (1 + 2.0**-40))
-
-
 @dataclass(frozen=True)
 class _Direction:
     """One direction's covariance, and what a move by 1 of each unit of the receiver may change in it."""
@@ -250,119 +209,184 @@ def _column(fixed: Integers, own: Integers) -> _Direction:
     return _Direction(value, influences(steps) * step)
 
 
-def _moved_together(
-    plan: DistanceCorrelationPlan, receiver: int, influence: npt.NDArray[np.float64]
-) -> float:
-    """Bound the sum over directions, (units, K) influences, of a move of one unit in all of them.
+@dataclass(eq=False)
+class PeerPlan(ProjectionPlan):
+    """One owner's noisy projections, sealed to the other, which keeps what it finds or publishes a part."""
 
-    Each projection moves by 1 at most, and all of them together by the norm of the receiver's directions.
-    """
-    features = plan.projections[receiver].features
-    each = influence.sum(axis=1)
-    if features.dimension == 1:
-        return float(each.max())
-    length = features.norm + rounding_sensitivity(features.dimension, GRID_BITS_MAX) / 2
-    together = np.sqrt((influence**2).sum(axis=1)) * length
-    return float(np.minimum(each, together).max())
+    verdict_type: ClassVar[type[BaseVerdict]] = PeerResult
 
+    @property
+    def receiver(self) -> int:
+        """The place of the receiver among the study's owners."""
+        return self.place(str(self.parameters.receiver))
 
-def _reach(plan: DistanceCorrelationPlan, units: int) -> float:
-    """Return how far from 0 a received projection counts, from public numbers alone."""
-    scales = (release.parts(units)[0].scale(plan.mu) for release in plan.projections)
-    return 1 + REACH_SCALES * max(scales)
+    @cached_property
+    def relay(self) -> Relay:  # type: ignore[override]
+        """The sender's projections go to the receiver."""
+        owners = self.study.owners
+        return Relay(owners[1 - self.receiver], owners[self.receiver], self.parameters.publish)
 
+    def combine(self, received: Releases, table: Table) -> Combined:
+        """Set the sender's noisy projections against the receiver's raw ones.
 
-def covariance_bits(plan: DistanceCorrelationPlan, units: int) -> int:
-    """Return b such that the published covariance of so many units lies on a grid of 2**-b.
+        Raises:
+            StudyError: the owners count different numbers of units.
+        """
+        (release,) = received.values()
+        sums = self.summarise(table).sums
+        if not isinstance(sums, ProjectedUnits):
+            raise TypeError("peer mode is for projections")
+        if release.units != sums.units:
+            raise StudyError("the owners counted different numbers of units: their rows are not aligned")
+        values = np.ldexp(sums.values.astype(np.float64), -GRID_BITS_MAX - 1).reshape(sums.units, -1)
+        own = self.study.owners[self.receiver]
+        raw = NoisyProjections(values, 0.0, len(self.study.domain_of(own).columns))
+        # The sender's rows are permuted.
+        found = self.find_between(raw, self.read(1 - self.receiver, release), step(None, "permuting"))
+        finding = self.verdict(found, {owner.name: table.units for owner in self.study.owners})
+        return Combined(finding, self.moved(release, sums) if self.parameters.publish else None)
 
-    Public numbers alone choose it, so that covariance and noise have room whatever was received: the finest
-    grid, unless the budget is tiny.
-    """
-    reach = _reach(plan, units)
-    blocks = plan.directions if plan.parameters.method == "pnc-disjoint" else 1
-    moved = INFLUENCE_MAX * 1.01 * reach / max(1, units // blocks - 3)
-    room = (math.log2(SCALE_MAX) - 1) - math.log2(moved / plan.mu)
-    return min(COVARIANCE_BITS, math.floor(room), VALUE_BITS - math.ceil(math.log2(INFLUENCE_MAX * reach)))
-
-
-def _least_steps(plan: DistanceCorrelationPlan) -> float:
-    """Return how many grid steps the noise has at least, for its discreteness to be paid for."""
-    part, steps = SumPart(COVARIANCE, np.zeros(1, dtype=np.int64), 0, plan.mu, 1.0), 1.0
-    while True:
-        try:
-            require_drawable((replace(part, sensitivity=plan.mu * steps),), plan.guarantee)
-        except SensitivityError:
-            steps *= 2
+    def moved(self, received: Release, own: ProjectedUnits) -> OwnCovariance:
+        """Return the average covariance over directions, exactly, and its sensitivity in own units."""
+        furthest = math.ceil(self._reach(own.units) * 2**GRID_BITS_MAX)
+        values = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64)
+        fixed = np.clip(values, -furthest, furthest).reshape(own.units, -1)
+        exact = own.values.reshape(own.units, -1)
+        if self.disjoint:
+            blocks = self.blocks(own.units)
+            places = [np.flatnonzero(blocks == block) for block in range(self.directions)]
+            columns = [_column(fixed[rows, 0], exact[rows, 0]) for rows in places]
+            moved = max(float(found.influence.max()) for found in columns)
         else:
-            return steps
+            sides = [np.broadcast_to(side, (own.units, self.directions)).T for side in (fixed, exact)]
+            columns = [_column(p, y) for p, y in zip(*sides, strict=True)]
+            moved = self._moved_together(np.array([found.influence for found in columns]).T)
+        value = sum((found.value for found in columns), Fraction(0)) / len(columns)
+        return OwnCovariance(own.units, value, moved / len(columns) * (1 + 2.0**-40))
 
+    def _moved_together(self, influence: npt.NDArray[np.float64]) -> float:
+        """Bound the sum over directions, (units, K) influences, of a move of one unit in all of them.
 
-def publish(plan: DistanceCorrelationPlan, own: OwnCovariance, noise: NoiseSource) -> Release:
-    """Add the noise that the study's budget buys to the covariance.
+        Each projection moves by 1 at most, and all of them together by the norm of the receiver's directions.
+        """
+        features = self.projections[self.receiver].features
+        each = influence.sum(axis=1)
+        if features.dimension == 1:
+            return float(each.max())
+        length = features.norm + rounding_sensitivity(features.dimension, GRID_BITS_MAX) / 2
+        together = np.sqrt((influence**2).sum(axis=1)) * length
+        return float(np.minimum(each, together).max())
 
-    Where what was received leaves next to nothing to be moved, the noise is that of the fewest grid steps.
-    """
-    bits = covariance_bits(plan, own.units)
-    sums = np.array([round(own.value * Fraction(2) ** bits)], dtype=np.int64)
-    least = plan.mu * _least_steps(plan)
-    sensitivity = max(own.sensitivity + 2.0**-bits, math.ldexp(least, -bits))
-    part = SumPart(COVARIANCE, sums, -bits, sensitivity, 1.0)
-    vectors = release_sums((part,), plan.guarantee, noise)
-    return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
+    def _reach(self, units: int) -> float:
+        """Return how far from 0 a received projection counts, from public numbers alone."""
+        scales = (release.parts(units)[0].scale(self.mu) for release in self.projections)
+        return 1 + REACH_SCALES * max(scales)
 
+    def covariance_bits(self, units: int) -> int:
+        """Return b such that the published covariance of so many units lies on a grid of 2**-b.
 
-def check_published(plan: DistanceCorrelationPlan, release: Release) -> None:
-    """Raise ReleaseError where a release is not one covariance at the study's guarantee.
-
-    Its noise depends on the sealed projections, so that nobody but the receiver can check how large it is;
-    it protects the receiver's units alone.
-    """
-    if set(release.vectors) != {COVARIANCE} or release.decision is not None:
-        raise ReleaseError("in peer mode the receiver releases one covariance, and nothing else")
-    vector = release.vectors[COVARIANCE]
-    zeros, bits = np.zeros(1, dtype=np.int64), covariance_bits(plan, release.units)
-    part = SumPart(COVARIANCE, zeros, -bits, vector.scale * plan.mu, 1.0)
-    check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
-
-
-def peer_verdict(
-    plan: DistanceCorrelationPlan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
-) -> PeerResult:
-    """State where the result stays, and what of it was published."""
-    receiver, sender = (study.owners[side] for side in reversed(peer_sides(plan, study)))
-    if units[sender.name] != units[receiver.name]:
-        raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
-    method = plan.parameters.method
-    stays = f"{method}, peer mode: the result stays with {receiver.name}"
-    spent = {sender.name: study.budget.epsilon, receiver.name: 0.0}
-    value = low = high = None
-    warnings = [
-        "nothing is tested here: the receiver alone has a test, which is private for the sender only",
-        *row_warnings(study),
-    ]
-    if plan.parameters.publish:
-        release = releases[receiver.name]
-        check_published(plan, release)
-        value, reach = _published(study, release)
-        low, high = value - reach, value + reach
-        spent[receiver.name] = study.budget.epsilon
-        stays = f"{method}, peer mode: a private covariance, published by {receiver.name}"
-        warnings.append(
-            "the covariance is that of noisy projections, far smaller than the data's, and no p-value is "
-            "known for it: its law under independence depends on what stays with the receiver"
+        Public numbers alone choose it, so that covariance and noise have room whatever was received: the
+        finest grid, unless the budget is tiny.
+        """
+        reach = self._reach(units)
+        blocks = self.directions if self.disjoint else 1
+        moved = INFLUENCE_MAX * 1.01 * reach / max(1, units // blocks - 3)
+        room = (math.log2(SCALE_MAX) - 1) - math.log2(moved / self.mu)
+        return min(
+            COVARIANCE_BITS, math.floor(room), VALUE_BITS - math.ceil(math.log2(INFLUENCE_MAX * reach))
         )
-    return PeerResult(
-        method=stays,
-        receiver=receiver.name,
-        reject=False,
-        **common_fields(study, {owner.name: units[owner.name] for owner in study.owners}),
-        spent=spent,
-        distance_covariance_sqr=value,
-        covariance_lower=low,
-        covariance_upper=high,
-        aligned=study.alignment is not None,
-        warnings=tuple(warnings),
-    )
+
+    def _least_steps(self) -> float:
+        """Return how many grid steps the noise has at least, for its discreteness to be paid for."""
+        part, steps = SumPart(COVARIANCE, np.zeros(1, dtype=np.int64), 0, self.mu, 1.0), 1.0
+        while True:
+            try:
+                require_drawable((replace(part, sensitivity=self.mu * steps),), self.guarantee)
+            except SensitivityError:
+                steps *= 2
+            else:
+                return steps
+
+    def privatise(self, summary: OwnSide | OwnCovariance, noise: NoiseSource) -> Release:
+        """Add noise to the sender's projections, or to the covariance that the receiver publishes.
+
+        Where what was received leaves next to nothing to be moved, the noise is that of the fewest steps.
+        """
+        if isinstance(summary, OwnSide):
+            return super().privatise(summary, noise)
+        own, bits = summary, self.covariance_bits(summary.units)
+        sums = np.array([round(own.value * Fraction(2) ** bits)], dtype=np.int64)
+        least = self.mu * self._least_steps()
+        sensitivity = max(own.sensitivity + 2.0**-bits, math.ldexp(least, -bits))
+        part = SumPart(COVARIANCE, sums, -bits, sensitivity, 1.0)
+        vectors = release_sums((part,), self.guarantee, noise)
+        return Release(units=own.units, guarantee=self.guarantee, vectors=vectors)
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where a release is not one covariance at the study's guarantee.
+
+        Its noise depends on the sealed projections, so that nobody but the receiver can check how large it
+        is; it protects the receiver's units alone.
+        """
+        if set(release.vectors) != {COVARIANCE} or release.decision is not None:
+            raise ReleaseError("in peer mode the receiver releases one covariance, and nothing else")
+        vector = release.vectors[COVARIANCE]
+        zeros, bits = np.zeros(1, dtype=np.int64), self.covariance_bits(release.units)
+        part = SumPart(COVARIANCE, zeros, -bits, vector.scale * self.mu, 1.0)
+        check_layout(release.vectors, release.guarantee, (part,), self.guarantee)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],
+        progress: Progress | None = None,  # noqa: ARG002
+    ) -> PeerResult:
+        """State where the result stays, and what of it was published."""
+        study, owners = self.study, self.study.owners
+        sender, receiver = owners[1 - self.receiver], owners[self.receiver]
+        if units[sender.name] != units[receiver.name]:
+            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        method = self.parameters.method
+        stays = f"{method}, peer mode: the result stays with {receiver.name}"
+        spent = {sender.name: study.budget.epsilon, receiver.name: 0.0}
+        value = low = high = None
+        warnings = [
+            "nothing is tested here: the receiver alone has a test, which is private for the sender only",
+            *row_warnings(study),
+        ]
+        if self.parameters.publish:
+            release = releases[receiver.name]
+            self.check_release(release)
+            value, reach = _published(study, release)
+            low, high = value - reach, value + reach
+            spent[receiver.name] = study.budget.epsilon
+            stays = f"{method}, peer mode: a private covariance, published by {receiver.name}"
+            warnings.append(
+                "the covariance is that of noisy projections, far smaller than the data's, and no p-value is "
+                "known for it: its law under independence depends on what stays with the receiver"
+            )
+        return PeerResult(
+            method=stays,
+            receiver=receiver.name,
+            reject=False,
+            **common_fields(study, {owner.name: units[owner.name] for owner in study.owners}),
+            spent=spent,
+            distance_covariance_sqr=value,
+            covariance_lower=low,
+            covariance_upper=high,
+            aligned=study.alignment is not None,
+            warnings=tuple(warnings),
+        )
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say where the result stays; of what the receiver finds, what a test means."""
+        if "receiver" not in verdict:
+            return super().meaning(verdict)
+        return Meaning(
+            f"The result stays with {verdict['receiver']}; nothing was tested in public.",
+            "What the receiver found is private for the sender's data alone.",
+            tests=False,
+        )
 
 
 def _published(study: Study, release: Release) -> tuple[float, float]:

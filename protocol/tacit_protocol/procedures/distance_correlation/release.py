@@ -1,62 +1,81 @@
-"""What a study of distance correlation fixes before any data: parameters, releases, public draws.
+"""What a study of distance correlation may choose, and its plans at a tester: sketches and projections.
 
-Sensitivities of the sketch: ``SketchRelease.parts`` in features/sketches.py; derivations:
-docs/mathematics/distance-correlation.md.
+Derivations: docs/mathematics/distance-correlation.md.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain import CategoricalColumn, Domain
-from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
-from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
-from tacit_protocol.features.private_cells import (
-    answered_categories,
+from tacit_protocol.domain import CategoricalColumn, Domain, Table
+from tacit_protocol.features.aligned_sums import (
+    PROJECTIONS,
+    ProjectedUnits,
+    ProjectionRelease,
+    RowProjections,
+    deal_out,
 )
-from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
+from tacit_protocol.features.private_cells import answered_categories
+from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.study import PartyName, Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
-from tacit_protocol.privacy.gaussian_mechanism import (
-    SumPart,
-    check_layout,
-    gaussian_guarantee,
-    mu_of,
-    require_drawable,
-)
-from tacit_protocol.privacy.guarantee import (
-    COORDINATES_MAX,
-    Guarantee,
-)
+from tacit_protocol.privacy.gaussian_mechanism import SumPart
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.procedures.base import (
+    HOPELESS,
+    PRODUCTS,
+    Fields,
+    Progress,
     PublicRuleError,
-    ReleaseError,
+    Releases,
     StudyError,
-    parse_parameters,
-    planned_once,
-    require_noise,
+    common_fields,
+    decided,
+    require_work,
+    row_warnings,
+    step,
     units_declared,
 )
-from tacit_protocol.procedures.randomised_answers.answers import (
-    CELLS_FIRST,
-    PAIRS_MAX,
-    AnswersPlan,
-    require_small,
+from tacit_protocol.procedures.distance_correlation.statistic import (
+    COVARIANCE_SQR_MAX,
+    Found,
+    NoisyProjections,
+    Permutations,
+    Report,
+    correlation_estimate,
+    covariance_estimate,
+    permutation_test,
+    projected_test,
+    raw_correlation,
+    read_side,
+    resolution_caveat,
+    truncation_bound,
+    variance_estimate,
 )
+from tacit_protocol.procedures.distance_correlation.sums import OwnSide, SketchedSides, SumsOfSides
+from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
+from tacit_protocol.procedures.randomised_answers.answers import CELLS_FIRST, PAIRS_MAX
 from tacit_protocol.procedures.randomised_answers.sides import (
     DESIGN_STREAM,
     DIRECTIONS_STREAM,
+    NULL_STREAM,
     PERMUTATIONS_DEFAULT,
+    dependence_meaning,
+    few_permutations,
     public_generator,
     require_two_sides,
 )
+from tacit_protocol.procedures.randomised_answers.verdict import AnsweredCorrelation
 from tacit_protocol.signing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, stated
+from tacit_protocol.verdicts.presentation import WORK_MAX, Meaning, Null, from_draws
 
 FREQUENCIES = 4
 """Frequencies of one column, and of each projection of several: 99 % of a uniform column's distance variance,
@@ -134,29 +153,100 @@ class DistanceCorrelationParameters(StrictModel):
     )
 
 
-@dataclass(frozen=True)
-class DistanceCorrelationPlan:
-    """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee.
+class DistanceTest(SumsOfSides):
+    """A test of independence from sums of either owner, with estimates of the distance covariance."""
 
-    ``columns`` is the number of columns of either owner.
-    """
-
+    study: Study
     parameters: DistanceCorrelationParameters
-    columns: tuple[int, ...]
-    sketches: tuple[SketchRelease, ...]
-    projections: tuple[ProjectionRelease, ...]
     guarantee: Guarantee
 
-    def products(self, study: Study) -> float:
-        """Return how many products a permutation takes, at most: of all rows of one side with the other's."""
-        if self.sketches:
-            # Buckets times features are one release's numbers.
-            return COORDINATES_MAX * min(sketch.features.dimension for sketch in self.sketches)
-        width = FREQUENCIES * (self.parameters.n_projections or PNC_DIRECTIONS)
-        units = max(units_declared(study).values(), default=COORDINATES_MAX)
-        if self.parameters.method == "pnc-disjoint":
-            return min(units, COORDINATES_MAX) * width**2
-        return COORDINATES_MAX * FREQUENCIES * width
+    @property
+    def products(self) -> float:
+        """How many products a permutation takes, at most: of all rows of one side with the other's."""
+        raise NotImplementedError
+
+    def find(self, own: Sequence[Release], report: Report) -> Found:
+        """Estimate and test from both releases, in the study's order of owners."""
+        raise NotImplementedError
+
+    def require(self) -> None:
+        """Raise StudyError where the owners' units, or the work of a verdict, are not what they can be."""
+        self.require_same_units()
+        require_work(PRODUCTS * self.products, self.parameters.permutations)
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:  # noqa: ARG002
+        """Warn of averaged rows, and of too few permutations."""
+        return row_warnings(self.study) + few_permutations(self.study.level, self.parameters.permutations)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> BaseVerdict:
+        """Estimate and test from both owners' releases."""
+        own = self.checked(releases)
+        found = self.find(own, step(progress, "permuting"))
+        return self.verdict(found, {owner.name: own[0].units for owner in self.study.owners})
+
+    def verdict(self, found: Found, units: Mapping[str, int]) -> DistanceCorrelationResult:
+        """Return what was found as a verdict."""
+        study = self.study
+        # Noisy projections have no bounds, and so no largest covariance.
+        largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
+        return DistanceCorrelationResult(
+            method=found.method if study.alignment is None else f"{found.method}, aligned units",
+            **decided(study, found.test.statistic, found.test.pvalue),
+            **common_fields(study, units),
+            distance_covariance_sqr=stated(found.covariance_sqr, (0.0, math.inf), largest).value,
+            distance_covariance_sqr_unbiased=found.covariance_sqr,
+            covariance_lower=found.covariance_interval[0],
+            covariance_upper=found.covariance_interval[1],
+            distance_correlation=None if found.correlation_sqr is None else _root(found.correlation_sqr),
+            lower=None if found.correlation_interval is None else _root(found.correlation_interval[0]),
+            upper=None if found.correlation_interval is None else _root(found.correlation_interval[1]),
+            truncation=found.truncation,
+            attenuation=found.attenuation,
+            buckets=found.buckets,
+            aligned=study.alignment is not None,
+            warnings=self.warnings(units) + found.caveats + self.matched,
+        )
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say whether the owners' columns depend on each other."""
+        return dependence_meaning(self.study, verdict)
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Permute again."""
+        if any(owner.name not in releases for owner in self.study.owners):
+            return None
+        found = self.find([releases[owner.name] for owner in self.study.owners], step(None, "permuting"))
+        words = f"the statistic at {self.parameters.permutations} random permutations"
+        return from_draws(words, found.test.permuted, self.study.level)
+
+    def permuting(self, report: Report, blocks: npt.NDArray[np.int64] | None = None) -> Permutations:
+        """Return the study's permutations, within blocks of units where given."""
+        rng = public_generator(self.study, NULL_STREAM)
+        return Permutations(self.parameters.permutations, rng, blocks, report)
+
+
+@dataclass(eq=False)
+class SketchPlan(DistanceTest, SketchedSides):
+    """``sketch``: sums of Brownian features over public buckets of units.
+
+    ``columns`` is the number of columns of either owner, ``sketches`` their releases, in the study's order.
+    """
+
+    study: Study
+    parameters: DistanceCorrelationParameters
+    guarantee: Guarantee
+    columns: tuple[int, ...]
+    sketches: tuple[SketchRelease, ...]
+
+    @property
+    def products(self) -> float:
+        """Buckets times features, which are one release's numbers, with the other's features."""
+        return COORDINATES_MAX * min(sketch.features.dimension for sketch in self.sketches)
 
     def design(self, units: int) -> BucketDesign:
         """Return the buckets for so many units; raises PublicRuleError where no sketch serves them."""
@@ -169,30 +259,94 @@ class DistanceCorrelationPlan:
         room = [
             (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension for sketch in self.sketches
         ]
-        try:
-            design = BucketDesign.near(units, max(1.0, min(wished, *room)))
-        except DesignError as error:
-            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
+        design = self.near(units, max(1.0, min(wished, *room)))
         if design.buckets > min(room):
             # Rounding to a size made too many: the next larger size makes fewer.
             size = design.bucket_units + 2
             design = BucketDesign(units, units // size, size)
         return design
 
-    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
-        """Lay out one owner's release of so many units, without values.
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Compare what noise alone does to the leading covariance with the most that it can be, 1/4."""
+        found = super().warnings(units)
+        if not units:
+            return found
+        try:
+            spread = self.spread(self.design(min(units.values())))
+        except StudyError as error:
+            return (*found, f"{HOPELESS}{error}")
+        if spread > 0.25 / 2:
+            hidden = "even equal columns would hardly be told from independent ones; ask for more units"
+            return (*found, f"{HOPELESS}{hidden}")
+        return found
 
-        Raises PublicRuleError where so many units cannot be answered for: too few, or too many, or their
-        noise cannot be drawn.
-        """
-        parts = self._parts(side, units)
-        require_noise(lambda: require_drawable(parts, self.guarantee))
-        return parts
+    def find(self, own: Sequence[Release], report: Report) -> Found:
+        """Estimate and test from two sketches."""
+        design, count = self.design(own[0].units), self.parameters.permutations
+        level = self.study.level
+        first, second = (
+            read_side(sketch, design, each) for sketch, each in zip(self.sketches, own, strict=True)
+        )
+        covariance = covariance_estimate(first, second)
+        shown = stated(covariance.value, covariance.interval(1 - level), COVARIANCE_SQR_MAX)
+        variances = (variance_estimate(first), variance_estimate(second))
+        correlation = correlation_estimate(covariance, variances, 1 - level)
+        truncation = truncation_bound(first, second)
+        drawn = any(count > 1 for count in self.columns)
+        caveats = [resolution_caveat(truncation, drawn=drawn)]
+        if correlation is None:
+            caveats.append(
+                "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
+            )
+        return Found(
+            method=f"sketched distance covariance, {design.buckets} buckets of {design.bucket_units} units, "
+            f"{count} permutations",
+            test=permutation_test(first, second, self.permuting(report)),
+            covariance_sqr=covariance.value,
+            correlation_sqr=None if correlation is None else correlation.value,
+            covariance_interval=(shown.lower, shown.upper),
+            correlation_interval=None if correlation is None else (correlation.lower, correlation.upper),
+            truncation=truncation,
+            buckets=design.buckets,
+            caveats=tuple(caveats),
+        )
 
-    def _parts(self, side: int, units: int) -> tuple[SumPart, ...]:
-        if self.sketches:
-            return self.sketches[side].parts(self.design(units))
-        blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1
+
+@dataclass(eq=False)
+class ProjectionPlan(DistanceTest):
+    """``pnc`` and ``pnc-disjoint``: the published projections of every unit."""
+
+    study: Study
+    parameters: DistanceCorrelationParameters
+    guarantee: Guarantee
+    projections: tuple[ProjectionRelease, ...]
+
+    @property
+    def directions(self) -> int:
+        """P4's K: the largest number of directions of either owner."""
+        return max(release.features.dimension for release in self.projections)
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether every unit has one of the directions alone."""
+        return self.parameters.method == "pnc-disjoint"
+
+    @property
+    def products(self) -> float:
+        """Of sines of all rows' projections."""
+        width = FREQUENCIES * (self.parameters.n_projections or PNC_DIRECTIONS)
+        units = max(units_declared(self.study).values(), default=COORDINATES_MAX)
+        if self.disjoint:
+            return min(units, COORDINATES_MAX) * width**2
+        return COORDINATES_MAX * FREQUENCIES * width
+
+    def blocks(self, units: int) -> npt.NDArray[np.int64]:
+        """Return each unit's direction for ``pnc-disjoint``, (units,), by its place among aligned units."""
+        return deal_out(units, self.directions, public_generator(self.study, DESIGN_STREAM))
+
+    def parts(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's projections of so many units."""
+        blocks = self.directions if self.disjoint else 1
         if units // blocks < UNITS_MIN:
             raise PublicRuleError(
                 "too-few-units",
@@ -217,41 +371,62 @@ class DistanceCorrelationPlan:
             f"release holds {COORDINATES_MAX} at any epsilon: {advice}"
         )
 
-    @property
-    def mu(self) -> float:
-        """The Gaussian privacy of one owner's whole release."""
-        return mu_of(self.guarantee)
+    def filled(self, own: OwnSide) -> tuple[SumPart, ...]:
+        """Lay out one owner's projections with their values."""
+        if not isinstance(own.sums, ProjectedUnits):
+            raise TypeError("the summary is of another method than the study's")
+        return self.projections[own.side].parts(own.sums.units, own.sums)
 
-    @property
-    def directions(self) -> int:
-        """P4's K: the largest number of directions of either owner."""
-        return max(release.features.dimension for release in self.projections)
+    def sum(self, side: int, table: Table) -> ProjectedUnits:
+        """Project an owner's units."""
+        return self.projections[side].project(table, self.blocks(table.units))
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say that the sketch sees more."""
+        weak = ("pnc adds noise to every unit, and sees less than the sketch",) if units else ()
+        return super().warnings(units) + weak
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Permute again, where there is time for so many numbers."""
+        numbers = sum(len(vector.values) for own in releases.values() for vector in own.vectors.values())
+        return None if numbers * self.parameters.permutations > WORK_MAX else super().null(verdict, releases)
+
+    def find(self, own: Sequence[Release], report: Report) -> Found:
+        """Estimate and test from both owners' noisy projections."""
+        first, second = (self.read(side, release) for side, release in enumerate(own))
+        return self.find_between(first, second, report)
+
+    def read(self, side: int, release: Release) -> NoisyProjections:
+        """Read one owner's noisy projections as statistics take them."""
+        vector = release.vectors[PROJECTIONS]
+        values = self.projections[side].read(vector, release.units)
+        columns = len(self.study.domain_of(self.study.owners[side]).columns)
+        return NoisyProjections(values, vector.scale / 2, columns)
+
+    def find_between(self, first: NoisyProjections, second: NoisyProjections, report: Report) -> Found:
+        """Estimate and test from two owners' projections; the second one's rows are permuted."""
+        blocks = self.blocks(len(first.values)) if self.disjoint else None
+        raw = raw_correlation(first, second, blocks)
+        method, count = self.parameters.method, self.parameters.permutations
+        return Found(
+            method=f"{method}, {self.directions} projections, {count} permutations",
+            test=projected_test(first, second, self.permuting(report, blocks)),
+            covariance_sqr=raw.covariance_sqr,
+            correlation_sqr=raw.correlation_sqr,
+            attenuation=raw.attenuation,
+            caveats=(
+                "the distance covariance and correlation are those of the noisy projections, far smaller "
+                "than the data's: see attenuation",
+            ),
+        )
 
 
-@planned_once
-def plan_of(study: Study) -> DistanceCorrelationPlan:
-    """Return what the study fixes; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(DistanceCorrelationParameters, study)
-    if parameters.categories is not None or parameters.cuts != "fitted":
-        raise StudyError("parameters categories and cuts are for two-round and one-round; leave them out")
-    require_two_sides(study)
-    _require_mode(study, parameters)
-    guarantee = gaussian_guarantee(study.budget)
-    domains = [(side, owner, study.domain_of(owner)) for side, owner in enumerate(study.owners)]
-    columns = tuple(len(domain.columns) for _, _, domain in domains)
-    if parameters.method != "sketch":
-        if parameters.n_features is not None:
-            raise StudyError("parameter n_features has no effect with pnc; leave it out")
-        projections = tuple(_projection(study, parameters, side, domain) for side, _, domain in domains)
-        return DistanceCorrelationPlan(parameters, columns, (), projections, guarantee)
-    sketches = tuple(SketchRelease(_features(study, parameters, side, domain)) for side, _, domain in domains)
-    for sketch in sketches:
-        if sketch.numbers(2) > COORDINATES_MAX:
-            raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
-    return DistanceCorrelationPlan(parameters, columns, sketches, (), guarantee)
+def _root(squared: float) -> float:
+    return math.sqrt(min(1.0, max(0.0, squared)))
 
 
-def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
+def require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
+    """Raise StudyError where parameters of peer mode do not fit each other, the method and the owners."""
     if parameters.mode == "tester":
         if parameters.receiver is not None or parameters.publish:
             raise StudyError("parameters receiver and publish belong to peer mode; leave them out")
@@ -271,50 +446,25 @@ def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> No
         raise StudyError("the receiver's sealing key is not certified with the receiver's own key") from None
 
 
-class SidedPlan(Protocol):
-    """What a study between two owners of different columns fixes."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What each owner spends."""
-
-    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
-        """Lay out one owner's release of so many units; raises StudyError where there can be none."""
-
-
-def release_size(study: Study, plan: SidedPlan) -> int:
-    """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
-    known = [owner.units for owner in study.owners if owner.units is not None]
-    if not known:
-        return COORDINATES_MAX
-    return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
+def sketch_plan(study: Study, parameters: DistanceCorrelationParameters, guarantee: Guarantee) -> SketchPlan:
+    """Return what a sketch fixes; raises StudyError where it would have too many numbers."""
+    domains = [study.domain_of(owner) for owner in study.owners]
+    sketches = tuple(
+        SketchRelease(_features(study, parameters, side, domain)) for side, domain in enumerate(domains)
+    )
+    for sketch in sketches:
+        if sketch.numbers(2) > COORDINATES_MAX:
+            raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
+    columns = tuple(len(domain.columns) for domain in domains)
+    return SketchPlan(study, parameters, guarantee, columns, sketches)
 
 
-def check_side(plan: SidedPlan, side: int, release: Release) -> None:
-    """Raise ReleaseError where a release has not the shape and the noise of one owner's."""
-    try:
-        layout = plan.layout(side, release.units)
-    except StudyError as error:
-        raise ReleaseError(str(error)) from None
-    check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-
-
-def check_either_side(plan: SidedPlan, release: Release) -> None:
-    """Raise ReleaseError where a release has not the shape and the noise of either owner's."""
-    try:
-        check_side(plan, 0, release)
-    except ReleaseError:
-        check_side(plan, 1, release)
-
-
-def both_releases(plan: SidedPlan, study: Study, releases: Mapping[str, Release]) -> list[Release]:
-    """Return the owners' releases in their order; raises ReleaseError where they do not fit each other."""
-    own = [releases[owner.name] for owner in study.owners]
-    for side, release in enumerate(own):
-        check_side(plan, side, release)
-    if own[0].units != own[1].units:
-        raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
-    return own
+def projections_of(study: Study, parameters: DistanceCorrelationParameters) -> tuple[ProjectionRelease, ...]:
+    """Return both owners' projections."""
+    if parameters.n_features is not None:
+        raise StudyError("parameter n_features has no effect with pnc; leave it out")
+    domains = enumerate(study.domain_of(owner) for owner in study.owners)
+    return tuple(_projection(study, parameters, side, domain) for side, domain in domains)
 
 
 def aimed(numeric: int) -> int:
@@ -359,13 +509,7 @@ def _directions(study: Study, side: int, numeric: int, count: int) -> npt.NDArra
     return random_directions(numeric, count, public_generator(study, DIRECTIONS_STREAM, side))
 
 
-def blocks_of(plan: DistanceCorrelationPlan, study: Study, units: int) -> npt.NDArray[np.int64]:
-    """Return each unit's direction for ``pnc-disjoint``, (units,), by its place among the aligned units."""
-    return deal_out(units, plan.directions, public_generator(study, DESIGN_STREAM))
-
-
-@planned_once
-def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> AnswersPlan:
+def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> AnsweredCorrelation:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     require_two_sides(study)
     if parameters.mode != "tester" or parameters.publish:
@@ -376,10 +520,20 @@ def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> Ans
         raise StudyError("answers are made for their own study here; leave reuses out")
     first, second = (study.domain_of(owner) for owner in study.owners)
     place = _first(study, parameters, (first, second))
-    plan = AnswersPlan(study, parameters, (first, second), place, parameters.permutations)
+    plan = AnsweredCorrelation(
+        study,
+        (first, second),
+        place,
+        None if parameters.method == "one-round" else 1 - place,
+        parameters.permutations,
+        parameters.categories,
+        parameters.cuts == "even",
+    )
     if len(plan.pairs) > PAIRS_MAX:
         raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
-    require_small(plan)
+    plan.require_small()
+    plan.require_same_units()
+    require_work(plan.work, plan.simulations)
     return plan
 
 

@@ -16,19 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from tacit_protocol.features.aligned_sums import PROJECTIONS
 from tacit_protocol.features.brownian import frequencies
 from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.sketches import BucketDesign, Side, SketchRelease
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Release
 from tacit_protocol.numerics.distance_covariance import (
     distance_covariance_sqr,
     distance_variance_sqr,
     projection_constant,
 )
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of
-from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM, public_generator
-from tacit_protocol.verdicts.base import Interval, stated
+from tacit_protocol.verdicts.base import Interval
 
 Floats = npt.NDArray[np.float64]
 
@@ -365,41 +362,6 @@ class Found:
     caveats: tuple[str, ...] = ()
 
 
-def _permutations(
-    plan: DistanceCorrelationPlan, study: Study, report: Report, blocks: npt.NDArray[np.int64] | None = None
-) -> Permutations:
-    return Permutations(plan.parameters.permutations, public_generator(study, NULL_STREAM), blocks, report)
-
-
-def sketched(plan: DistanceCorrelationPlan, study: Study, own: list[Release], report: Report) -> Found:
-    """Estimate and test from two sketches, in the study's order of owners."""
-    design, count = plan.design(own[0].units), plan.parameters.permutations
-    first, second = (read_side(sketch, design, each) for sketch, each in zip(plan.sketches, own, strict=True))
-    covariance = covariance_estimate(first, second)
-    shown = stated(covariance.value, covariance.interval(1 - study.level), COVARIANCE_SQR_MAX)
-    variances = (variance_estimate(first), variance_estimate(second))
-    correlation = correlation_estimate(covariance, variances, 1 - study.level)
-    truncation = truncation_bound(first, second)
-    drawn = any(count > 1 for count in plan.columns)
-    caveats = [resolution_caveat(truncation, drawn=drawn)]
-    if correlation is None:
-        caveats.append(
-            "no distance correlation is stated: a side's own variance is zero, or lost in its noise"
-        )
-    return Found(
-        method=f"sketched distance covariance, {design.buckets} buckets of {design.bucket_units} units, "
-        f"{count} permutations",
-        test=permutation_test(first, second, _permutations(plan, study, report)),
-        covariance_sqr=covariance.value,
-        correlation_sqr=None if correlation is None else correlation.value,
-        covariance_interval=(shown.lower, shown.upper),
-        correlation_interval=None if correlation is None else (correlation.lower, correlation.upper),
-        truncation=truncation,
-        buckets=design.buckets,
-        caveats=tuple(caveats),
-    )
-
-
 def resolution_caveat(truncation: float, *, drawn: bool) -> str:
     """Say what the intervals of a sketch cover, and how much of the squared covariance may lie beyond it."""
     directions = " and directions drawn" if drawn else ""
@@ -412,42 +374,3 @@ def resolution_caveat(truncation: float, *, drawn: bool) -> str:
 def read_side(sketch: SketchRelease, design: BucketDesign, release: Release) -> Side:
     """Read one owner's sketch, which is of one block."""
     return sketch.read(release.vectors, design)[0]
-
-
-def projected(plan: DistanceCorrelationPlan, study: Study, own: list[Release], report: Report) -> Found:
-    """Estimate and test from both owners' noisy projections, in the study's order of owners."""
-    first, second = (read_projections(plan, study, side, release) for side, release in enumerate(own))
-    return from_projections(plan, study, first, second, report)
-
-
-def read_projections(
-    plan: DistanceCorrelationPlan, study: Study, side: int, release: Release
-) -> NoisyProjections:
-    """Read one owner's noisy projections as statistics take them."""
-    vector = release.vectors[PROJECTIONS]
-    values = plan.projections[side].read(vector, release.units)
-    return NoisyProjections(values, vector.scale / 2, len(study.domain_of(study.owners[side]).columns))
-
-
-def from_projections(
-    plan: DistanceCorrelationPlan,
-    study: Study,
-    first: NoisyProjections,
-    second: NoisyProjections,
-    report: Report,
-) -> Found:
-    """Estimate and test from two owners' projections; the second one's rows are permuted."""
-    disjoint, count = plan.parameters.method == "pnc-disjoint", plan.parameters.permutations
-    blocks = blocks_of(plan, study, len(first.values)) if disjoint else None
-    raw = raw_correlation(first, second, blocks)
-    return Found(
-        method=f"{plan.parameters.method}, {plan.directions} projections, {count} permutations",
-        test=projected_test(first, second, _permutations(plan, study, report, blocks)),
-        covariance_sqr=raw.covariance_sqr,
-        correlation_sqr=raw.correlation_sqr,
-        attenuation=raw.attenuation,
-        caveats=(
-            "the distance covariance and correlation are those of the noisy projections, far smaller than "
-            "the data's: see attenuation",
-        ),
-    )

@@ -22,7 +22,7 @@ from tacit_protocol.procedures.quantile_tables.statistic import (
     independence_test,
     pair_estimates,
 )
-from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
+from tacit_protocol.procedures.randomised_answers.owners import SIGNAL_HOPELESS
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, estimate_shown, interval_of
 from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, Shown, affordable, from_draws

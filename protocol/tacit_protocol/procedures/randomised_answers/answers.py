@@ -11,20 +11,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.aligned_sums import deal_out
 from tacit_protocol.features.private_cells import (
-    GRIDS,
     QUANTILE_CELLS_MAX,
     ColumnCells,
     SingleRows,
     answered_categories,
-    read_units,
 )
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import PLAUSIBLE
@@ -68,17 +66,13 @@ from tacit_protocol.procedures.base import (
     require_noise,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
-from tacit_protocol.procedures.plan import Relay
+from tacit_protocol.procedures.randomised_answers.owners import AnswersOfOwners, OwnUnits
 from tacit_protocol.procedures.randomised_answers.sides import (
     DESIGN_STREAM,
     public_generator,
-    side_of,
 )
 
 Integers = npt.NDArray[np.int64]
-
-ROWS_STREAM = 4
-"""Spawn key, under the study's seed, of the row that counts of a unit with several."""
 
 CUTS_STREAM = 5
 """Spawn key of the column for whose cuts a unit counts, where it is counted in the tables of all."""
@@ -118,61 +112,35 @@ EVEN_CELLS_MAX = 16
 
 TOO_SMALL = "the budget is too small to be shared out; give the study a larger epsilon"
 
-CUTS_EXCESS_MAX = 0.25
-"""Part of a column's units by which three cuts may by chance be less even than the best ones: from more on
-one cut is drawn, of which there are three hundred times fewer."""
 
-
-class AnswerParameters(Protocol):
-    """What a study by randomised answers may choose of them."""
-
-    @property
-    def method(self) -> str:
-        """``two-round`` or ``one-round``."""
-
-    @property
-    def categories(self) -> int | None:
-        """Cells of a numeric column; None leaves it to public numbers."""
-
-    @property
-    def cuts(self) -> Literal["private", "fitted", "even"]:
-        """How a numeric column's cells end."""
-
-
-@dataclass(frozen=True)
-class OwnUnits:
-    """One owner's rows, and which pair of columns each unit counts for. They never leave the owner.
-
-    ``received`` is the other owner's release, where this one counts its own cells beside those answers.
-    """
-
-    side: int
-    rows: SingleRows
-    received: Release | None = None
-
-
-@dataclass(frozen=True)
-class AnswersPlan:
-    """What a study by randomised answers fixes before any data."""
+@dataclass(eq=False)
+class PairedAnswers(AnswersOfOwners):
+    """A study of the pairs of two owners' columns, to which units are dealt out."""
 
     study: Study
-    parameters: AnswerParameters
     domains: tuple[Domain, Domain]
     first: int
     """The place, among the owners, of the one who answers first."""
+    last: int | None
     simulations: int
-    """How many simulations a test has."""
-    all_counted: bool = False
-    """Whether a unit, which answers for one column, is counted in a table of each of the other's columns."""
+    categories: int | None = None
+    """Cells of a numeric column; None leaves it to public numbers."""
+    even: bool = False
+    """Whether a numeric column's cells end at even public cuts, and not at bought quantiles."""
     noise: Literal["laplace", "gaussian"] = "laplace"
     """What the tables have on every count; Gaussian noise takes a delta."""
     given: Release | None = None
     """What that one released earlier, for whoever asks: cells and retention are then as it says."""
 
-    @property
-    def one_round(self) -> bool:
-        """Whether both owners' columns are randomised."""
-        return self.parameters.method == "one-round"
+    of_what: ClassVar[str] = "a column"
+    counted: ClassVar[str] = "its own cells"
+    each: ClassVar[str] = "pair of columns"
+    """What is answered about, what is counted, and what units are dealt out to, in words."""
+
+    @cached_property
+    def guarantee(self) -> Guarantee:  # type: ignore[override]
+        """What the second owner spends, and the first where they spend alike."""
+        return self.guarantee_of(1 - self.first)
 
     def guarantee_of(self, side: int) -> Guarantee:
         """Return what an owner spends: all of epsilon; and delta where its counts have Gaussian noise."""
@@ -184,7 +152,13 @@ class AnswersPlan:
         return Guarantee(budget=self.study.budget, events=(*self._table_guarantee(1).events, *cuts))
 
     @cached_property
-    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def costs(self) -> Mapping[str, Guarantee]:  # type: ignore[override]
+        """What each spends where Gaussian noise costs one of them a delta."""
+        owners = enumerate(self.study.owners)
+        return {} if self.noise == "laplace" else {own.name: self.guarantee_of(side) for side, own in owners}
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:  # type: ignore[override]
         """Either owner's columns."""
         first, second = (tuple(column.name for column in domain.columns) for domain in self.domains)
         return first, second
@@ -197,7 +171,7 @@ class AnswersPlan:
     @property
     def work(self) -> int:
         """What one simulation of all pairs' tables takes at most, in simulated numbers."""
-        most = self.parameters.categories or QUANTILE_CELLS_MAX
+        most = self.categories or QUANTILE_CELLS_MAX
         cells = [
             sum(c.categories if isinstance(c, CategoricalColumn) else most for c in domain.columns)
             for domain in self.domains
@@ -207,18 +181,12 @@ class AnswersPlan:
     @cached_property
     def decks(self) -> list[int]:
         """Which units, of those dealt out, are counted for each pair of columns."""
-        if self.all_counted:
-            return [pair[self.first] for pair in self.pairs]
         return list(range(len(self.pairs)))
 
     @property
     def tables_of_unit(self) -> int:
         """In how many tables a unit is counted."""
-        return len(self.names[1 - self.first]) if self.all_counted else 1
-
-    def answers_at(self, side: int) -> bool:
-        """Whether that owner's columns are randomised."""
-        return self.one_round or side == self.first
+        return 1
 
     def cells(self, side: int, column: int, units: int) -> ColumnCells:
         """Return the cells of one of an owner's columns, among so many units in all."""
@@ -230,47 +198,29 @@ class AnswersPlan:
         if isinstance(own, CategoricalColumn):
             count = answered_categories(own) if self.answers_at(side) else own.categories
             return ColumnCells(own, domain.categorical.index(own), count, bought=False)
-        bought = self.parameters.cuts != "even"
-        count = self.parameters.categories or self._default(side, units)
+        bought = not self.even
+        count = self.categories or self._default(side, units)
         return ColumnCells(own, domain.numeric.index(own), count, bought)
 
     def _default(self, side: int, units: int) -> int:
-        if self.all_counted and (
-            self._left(units, CELLS_FIRST, CELLS_SECOND) < SIGNAL_MIN or not self._cuts_suit(side, units)
-        ):
-            return 2
-        whole = retention(self._rest_micro(units, bought=True), CELLS_FIRST) ** (4 if self.one_round else 2)
-        if not self.all_counted and units / len(self.pairs) * whole < SIGNAL_MIN:
+        """Return the cells of a numeric column: two where more would find less."""
+        kept = retention(self._rest_micro(units, bought=True), CELLS_FIRST)
+        if units / len(self.pairs) * kept ** (4 if self.last is None else 2) < SIGNAL_MIN:
             return 2
         return CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
 
-    def _left(self, units: int, first: int, second: int) -> float:
-        """Return the noncentrality of equal columns beside those answers, about, with so many cells each."""
-        counted = units / (max(self.decks) + 1)
-        noise = self._table_variance(units) * first * second / counted
-        return counted * retention(self._rest_micro(units, bought=True), first) ** 2 / (1 + noise)
-
-    def _cuts_suit(self, side: int, units: int) -> bool:
-        """Say whether so many units are enough for all the cuts of one of an owner's columns."""
-        if self.parameters.cuts == "even":
-            return True
-        counted = units / len(self.names[side])
-        cells = CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
-        lists = math.comb(GRIDS[cells] - 1, cells - 1)
-        scale = 2 / (self._cuts_micro(units, bought=True) / EPSILON_UNITS)
-        return scale * math.log(lists) <= CUTS_EXCESS_MAX * counted
-
     def _buys(self, side: int) -> bool:
         """Say whether any of an owner's columns has cuts that are bought."""
-        return self.parameters.cuts != "even" and bool(self.domains[side].numeric)
+        return not self.even and bool(self.domains[side].numeric)
 
     def _cuts_micro(self, units: int, *, bought: bool) -> int:
         if not bought:
             return 0
-        fitted = self.parameters.cuts == "fitted"
-        each = units / len(self.pairs)
-        part = fitted_part(each, self.study.budget.epsilon) if fitted else CUTS_PART
-        return max(1, int(self.study.budget.epsilon_micro * part))
+        return max(1, int(self.study.budget.epsilon_micro * self.cuts_part(units)))
+
+    def cuts_part(self, units: int) -> float:
+        """Return the part of epsilon that buys a column's cuts."""
+        return fitted_part(units / len(self.pairs), self.study.budget.epsilon)
 
     def _rest_micro(self, units: int, *, bought: bool) -> int:
         return self.study.budget.epsilon_micro - self._cuts_micro(units, bought=bought)
@@ -280,23 +230,17 @@ class AnswersPlan:
         return deal_out(units, max(self.decks) + 1, public_generator(self.study, DESIGN_STREAM))
 
     def columns_of(self, side: int, dealt: Integers) -> Integers:
-        """Return which of an owner's columns each unit counts for, (n,): of one counted in all, for cuts."""
-        if self.all_counted and side == self.first:
-            return dealt
-        if self.all_counted:
-            cuts = public_generator(self.study, CUTS_STREAM)
-            return deal_out(len(dealt), len(self.names[side]), cuts)
+        """Return which of an owner's columns each unit counts for, (n,)."""
         return np.array([pair[side] for pair in self.pairs])[dealt]
 
     def layout(self, side: int, units: int) -> None:  # noqa: ARG002
         """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
         least = UNITS_MIN * max(len(self.names[1 - self.first]), max(self.decks) + 1)
         if units < least:
-            each = "column" if self.all_counted else "pair of columns"
             raise PublicRuleError(
                 "too-few-units",
-                f"answers need {UNITS_MIN} units or more for every {each}, {least} in all: ask for fewer "
-                "columns, or more units",
+                f"answers need {UNITS_MIN} units or more for every {self.each}, {least} in all: ask for "
+                "fewer columns, or more units",
             )
         for own in (0, 1):
             widest = max(self.cells(own, j, units).cells for j in range(len(self.names[own])))
@@ -327,15 +271,45 @@ class AnswersPlan:
         else:
             require_laplace(part, self._table_guarantee(units))
 
+    @property
+    def released(self) -> str:
+        """The answers, and the tables beside them."""
+        one = "one randomised answer of each unit, to which cell of"
+        if self.last is None:
+            return f"{one} a column it is in"
+        sender, receiver = (self.study.owners[place].name for place in self.order)
+        return (
+            f"at {sender} {one} {self.of_what} it is in, and at {receiver} noisy counts of {self.counted} "
+            "beside these answers"
+        )
+
+    def answered(self, side: int) -> str:
+        """Name the columns, of which units are dealt out to one each."""
+        dealt = " (of one of them, dealt out in public)" if len(self.names[side]) > 1 else ""
+        return super().answered(side) + dealt
+
+    def require_small(self) -> None:
+        """Raise StudyError where cells are asked for that cuts, answers or tables cannot have."""
+        most = EVEN_CELLS_MAX if self.even else QUANTILE_CELLS_MAX
+        if self.categories is not None and self.categories > most:
+            cuts = "even" if self.even else "fitted"
+            raise StudyError(f"parameter categories: at most {most} with {cuts} cuts")
+        for side in (0, 1):
+            widest = max(self.cells(side, place, 2**30).cells for place in range(len(self.names[side])))
+            if self.answers_at(side) and widest > CODES_MAX:
+                raise StudyError(f"a randomised column has at most {CODES_MAX} categories: use fewer")
+        largest = max(math.prod(self._shape(pair, 2**30)) for pair in range(len(self.pairs)))
+        if largest > TABLE_MAX:
+            raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories")
+
     # What leaves.
 
-    def release(self, own: OwnUnits, noise: NoiseSource) -> Release:
+    def privatise(self, summary: OwnUnits, noise: NoiseSource) -> Release:
         """Draw cuts, then answers, or the noise of the table beside the other owner's answers."""
-        dealt = self.dealt(len(own.rows.numeric))
-        cuts = self._draw_cuts(own, dealt, noise)
-        if self.answers_at(own.side):
-            return self._answers(own, dealt, cuts, noise)
-        return self._table(own, dealt, cuts, noise)
+        dealt = self.dealt(len(summary.rows.numeric))
+        cuts = self._draw_cuts(summary, dealt, noise)
+        drawn = self._answers if self.answers_at(summary.side) else self._table
+        return drawn(summary, dealt, cuts, noise)
 
     def _draw_cuts(self, own: OwnUnits, dealt: Integers, noise: NoiseSource) -> dict[str, tuple[int, ...]]:
         """Draw the private cuts of each numeric column from the units that count for it."""
@@ -375,9 +349,10 @@ class AnswersPlan:
     def _table(
         self, own: OwnUnits, dealt: Integers, cuts: Mapping[str, tuple[int, ...]], noise: NoiseSource
     ) -> Release:
-        if own.received is None:
+        received = own.received.get(self.study.owners[self.first].name)
+        if received is None:
             raise StudyError("the other owner's answers are missing")
-        answers = self._spread(own.received, dealt)
+        answers = self._spread(received, dealt)
         counts = []
         for pair, (i, j) in enumerate(self.pairs):
             place = (i, j)[own.side]
@@ -444,7 +419,7 @@ class AnswersPlan:
     # What is checked, and read.
 
     def numbers_sent(self, side: int) -> int:
-        """Return how many noisy numbers an owner sends, at most: it depends on the number of units."""
+        """Return an answer of every unit, or counts; and cuts."""
         known = [owner.units for owner in self.study.owners if owner.units is not None]
         if known:
             return self.numbers(side, known[0])
@@ -458,8 +433,10 @@ class AnswersPlan:
             return units + bought
         return sum(math.prod(self._shape(pair, units)) for pair in range(len(self.pairs))) + bought
 
-    def check_release(self, side: int, release: Release) -> None:
-        """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
+    def check_side(self, side: int, release: Release) -> None:
+        """Check shape, cuts, randomisation and noise; not of what was given, which is of another study."""
+        if release is self.given:
+            return
         units = release.units
         try:
             self.layout(side, units)
@@ -504,28 +481,15 @@ class AnswersPlan:
         own = self._table_guarantee(release.units)
         check_laplace_sums(release.vectors[COUNTS], own, part, own)
 
-    def check_answer(self, release: Release) -> None:
-        """Raise ReleaseError where a release is not the receiver's, or in one round neither owner's."""
-        if not self.one_round:
-            self.check_release(1 - self.first, release)
-            return
-        names = [set(own) for own in self.names]
-        self.check_release(int(set(release.answers) == names[1]), release)
-
     def tables(self, releases: Mapping[str, Release]) -> list["PairTable"]:
         """Return each pair's table; raises ReleaseError where releases do not fit the study or each other."""
-        own = [releases[owner.name] for owner in self.study.owners]
-        for side, release in enumerate(own):
-            if release is not self.given:
-                self.check_release(side, release)
-        if own[0].units != own[1].units:
-            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        own = self.checked(releases)
         units, second = own[0].units, 1 - self.first
         dealt = self.dealt(units)
         answers = self._spread(own[self.first], dealt)
-        other = self._spread(own[second], dealt, second) if self.one_round else None
-        noise = 0.0 if self.one_round else self._table_scale(units)
-        sums = None if self.one_round else own[second].vectors[COUNTS].mean(1)
+        other = self._spread(own[second], dealt, second) if self.last is None else None
+        noise = 0.0 if self.last is None else self._table_scale(units)
+        sums = None if self.last is None else own[second].vectors[COUNTS].mean(1)
         found, done = [], 0
         for pair, places in enumerate(self.pairs):
             shape, chosen = self._shape(pair, units), dealt == self.decks[pair]
@@ -564,9 +528,7 @@ class AnswersPlan:
         return found
 
     def signal(self, units: int) -> float:
-        """Return the noncentrality that equal columns would have, about: what even they could not exceed."""
-        if self.all_counted:
-            return min(self._left(units, *self._shape(pair, units)) for pair in range(len(self.pairs)))
+        """Return what even equal columns could not exceed."""
         kept = 1.0
         for side in (0, 1):
             widest = max(self.cells(side, j, units).cells for j in range(len(self.names[side])))
@@ -588,65 +550,6 @@ class PairTable:
     kept: tuple[float, float]
     table: AnsweredTable
     swapped: bool
-
-
-def require_small(plan: AnswersPlan) -> None:
-    """Raise StudyError where cells are asked for that cuts, answers or tables cannot have."""
-    parameters = plan.parameters
-    most = EVEN_CELLS_MAX if parameters.cuts == "even" else QUANTILE_CELLS_MAX
-    if parameters.categories is not None and parameters.categories > most:
-        raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
-    for side in (0, 1):
-        widest = max(plan.cells(side, place, 2**30).cells for place in range(len(plan.names[side])))
-        if plan.answers_at(side) and widest > CODES_MAX:
-            raise StudyError(f"a randomised column has at most {CODES_MAX} categories: use fewer")
-    largest = max(math.prod(plan._shape(pair, 2**30)) for pair in range(len(plan.pairs)))
-    if largest > TABLE_MAX:
-        raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories")
-
-
-def relay_of_answers(plan: AnswersPlan) -> Relay | None:
-    """Return who sends answers to whom; None in one round."""
-    if plan.one_round:
-        return None
-    sender, receiver = plan.study.owners[plan.first], plan.study.owners[1 - plan.first]
-    return Relay(
-        sender,
-        receiver,
-        publishes=True,
-        sealed=False,
-        numbers=plan.numbers_sent(1 - plan.first),
-        sends=answers_words(plan, plan.first),
-        costs={}
-        if plan.noise == "laplace"
-        else {owner.name: plan.guarantee_of(side) for side, owner in enumerate(plan.study.owners)},
-    )
-
-
-def answers_words(plan: AnswersPlan, side: int) -> str:
-    """Say what an owner's randomised answers are, who sees them, and what they change, for its steward."""
-    columns = ", ".join(plan.names[side])
-    odds = math.exp(plan.study.budget.epsilon)
-    seen = "the other owner, the tester and the analyst"
-    dealt = " (of one of them, dealt out in public)" if len(plan.names[side]) > 1 else ""
-    return (
-        f"of every unit, one randomised answer to which cell of {columns}{dealt} it is in. It is a record of "
-        f"a person, who is known to the other owner, and is seen by {seen}. It may be false: whatever else "
-        f"is known, it changes nobody's odds of being in one cell or another by more than a factor of "
-        f"{odds:.3g}"
-    )
-
-
-def own_units(plan: AnswersPlan, table: Table, received: Release | None = None) -> OwnUnits:
-    """Read one row of every unit of an owner's table; the table's columns tell which owner it is.
-
-    Raises StudyError where the owners count different numbers of units.
-    """
-    plan.layout(0, table.units)
-    if received is not None and received.units != table.units:
-        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
-    rows = read_units(table, public_generator(plan.study, ROWS_STREAM))
-    return OwnUnits(side_of(plan.study, table.domain), rows, received)
 
 
 def suits_answers(domains: tuple[Domain, Domain], budget: Budget) -> bool:

@@ -1,15 +1,23 @@
 """Two owners or more with columns of the same units: whose table it is, and public draws."""
 
-from typing import Protocol
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.procedures.base import (
+    Fields,
+    ReleaseError,
+    Releases,
     StudyError,
     public_seed,
 )
+from tacit_protocol.procedures.plan import Plan
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
+from tacit_protocol.verdicts.presentation import Meaning, decision_sentence, names_of
 
 PERMUTATIONS_DEFAULT = 999
 """P-values down to 1e-3."""
@@ -31,23 +39,77 @@ def require_two_sides(study: Study) -> None:
         raise StudyError("give each owner its own columns; every column belongs to one owner")
 
 
-class LaidOut(Protocol):
-    """What a study fixes of either owner's release for a number of units."""
+class ColumnsApart(Plan):
+    """Owners hold different columns of the same units: what each releases depends on its place."""
 
-    def layout(self, side: int, units: int) -> object:
-        """Lay out one owner's release of so many units; raises StudyError where there can be none."""
+    def layout(self, side: int, units: int) -> Any:
+        """Lay out one owner's release of so many units; raises PublicRuleError where there can be none."""
+        raise NotImplementedError
+
+    def check_side(self, side: int, release: Release) -> None:
+        """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
+        raise NotImplementedError
+
+    def require_same_units(self) -> None:
+        """Raise StudyError where owners plan for other units than each other, or than a release can hold."""
+        study = self.study
+        if study.unit_column is not None and study.alignment is None:
+            raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
+        expected = {owner.units for owner in study.owners if owner.units is not None}
+        if len(expected) > 1:
+            raise StudyError("both owners hold the same units, so their numbers must agree")
+        for units in expected:
+            self.layout(0, units)
+            self.layout(1, units)
+
+    def check_units(self, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
+        for side, owner in enumerate(self.study.owners):
+            if owner.name in units:
+                self.layout(side, units[owner.name])
+
+    def place(self, name: str) -> int:
+        """Return the place, among the owners, of the one of that name."""
+        return [owner.name for owner in self.study.owners].index(name)
+
+    def check_received(self, name: str, release: Release) -> None:
+        """Raise ReleaseError where it is not that owner's release."""
+        self.check_side(self.place(name), release)
+
+    def checked(self, releases: Releases) -> list[Release]:
+        """Return the releases in the owners' order; raises ReleaseError where they do not fit each other."""
+        own = [releases[owner.name] for owner in self.study.owners]
+        for side, release in enumerate(own):
+            self.check_side(side, release)
+        if len({release.units for release in own}) > 1:
+            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        return own
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """What a verdict says of how the owners' rows were matched."""
+        return () if self.study.alignment is not None else (MATCHED_BY_ORDER,)
 
 
-def require_same_units(study: Study, plan: LaidOut) -> None:
-    """Raise StudyError where owners plan for other units than each other, or than a release can hold."""
-    if study.unit_column is not None and study.alignment is None:
-        raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
-    expected = {owner.units for owner in study.owners if owner.units is not None}
-    if len(expected) > 1:
-        raise StudyError("both owners hold the same units, so their numbers must agree")
-    for units in expected:
-        plan.layout(0, units)
-        plan.layout(1, units)
+def dependence_meaning(study: Study, verdict: Fields) -> Meaning:
+    """Say what a test of dependence between two owners' columns means."""
+    between = f"columns at {names_of(study)}"
+    return decision_sentence(
+        study,
+        verdict,
+        f"The {between} depend on each other, linearly or not",
+        f"No dependence between the {between} was shown: they may be independent",
+    )
+
+
+def few_permutations(level: float, permutations: int, tests: int = 1) -> tuple[str, ...]:
+    """Warn where so few permutations, or simulations, of each of so many tests cannot reject at the level."""
+    if tests / (permutations + 1) <= level:
+        return ()
+    return (
+        "with so few permutations nothing can be rejected at this level; ask for at least "
+        f"{math.ceil(tests / level) - 1} permutations, which cost no privacy",
+    )
 
 
 def side_of(study: Study, domain: Domain) -> int:

@@ -1,16 +1,13 @@
 """What is concluded from randomised answers: test, debiased table, estimates at its resolution, and words."""
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from tacit_protocol.messages.study import Release
-from tacit_protocol.numerics.noisy_tables import SimulatedTest
-from tacit_protocol.numerics.randomised_tables import StatedEstimate, independence_test, table_estimates
+from tacit_protocol.numerics.randomised_tables import TableEstimates, independence_test, table_estimates
 from tacit_protocol.procedures.base import (
-    HOPELESS,
     Fields,
     Progress,
     Releases,
@@ -19,12 +16,13 @@ from tacit_protocol.procedures.base import (
     public_seed,
     step,
 )
-from tacit_protocol.procedures.randomised_answers.answers import AnswersPlan, PairTable
-from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM
+from tacit_protocol.procedures.randomised_answers.answers import PairedAnswers
+from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM, dependence_meaning
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     PVALUE,
     REJECTED,
+    BaseVerdict,
     Interval,
     PvalueVerdict,
     ShownTable,
@@ -34,6 +32,7 @@ from tacit_protocol.verdicts.base import (
 )
 from tacit_protocol.verdicts.presentation import (
     HeatPanel,
+    Meaning,
     Null,
     Row,
     RowsPanel,
@@ -42,8 +41,51 @@ from tacit_protocol.verdicts.presentation import (
     from_draws,
 )
 
-SIGNAL_HOPELESS = 6.0
-"""Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""
+
+class MeasuresOfCells(StrictModel):
+    """How strongly two columns' cells depend on each other, with intervals; None where it is not known."""
+
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
+    lower: float | None
+    upper: float | None
+    cramers_v: Annotated[float | None, estimate_shown("Cramér's V", "cramers_v_lower", "cramers_v_upper")]
+    cramers_v_lower: float | None
+    cramers_v_upper: float | None
+    correlation: Annotated[
+        float | None, estimate_shown("rank correlation", "correlation_lower", "correlation_upper")
+    ]
+    correlation_lower: float | None
+    correlation_upper: float | None
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    @property
+    def cramers_v_interval(self) -> Interval | None:
+        """That of Cramer's V, or None."""
+        return interval_of(self.cramers_v_lower, self.cramers_v_upper)
+
+    @property
+    def correlation_interval(self) -> Interval | None:
+        """That of the rank correlation, or None."""
+        return interval_of(self.correlation_lower, self.correlation_upper)
+
+
+def measures_of(found: TableEstimates) -> dict[str, Any]:
+    """Return the fields of ``MeasuresOfCells``."""
+    fields: dict[str, Any] = {}
+    for name, own in (
+        ("distance_correlation", found.distance_correlation),
+        ("cramers_v", found.cramers_v),
+        ("correlation", found.correlation),
+    ):
+        ends = "" if name == "distance_correlation" else f"{name}_"
+        fields[name] = None if own is None else own.value
+        fields[f"{ends}lower"] = None if own is None else own.lower
+        fields[f"{ends}upper"] = None if own is None else own.upper
+    return fields
 
 
 class AnsweredPair(StrictModel):
@@ -55,7 +97,7 @@ class AnsweredPair(StrictModel):
     reject: Annotated[bool, REJECTED]
 
 
-class AnsweredCorrelationResult(PvalueVerdict):
+class AnsweredCorrelationResult(MeasuresOfCells, PvalueVerdict):
     """Whether the owners' columns depend on each other, by randomised answers, and how strongly.
 
     Estimates are of the columns as they were cut into cells, whose distances are those of the cells' places
@@ -100,36 +142,14 @@ class AnsweredCorrelationResult(PvalueVerdict):
         "aligned",
     )
 
-    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
-    lower: float | None
-    upper: float | None
     cramers_v: Annotated[float | None, Shown("Cramér's V", "effects")]
-    cramers_v_lower: float | None
-    cramers_v_upper: float | None
     correlation: Annotated[float | None, Shown("rank correlation", "effects")]
-    correlation_lower: float | None
-    correlation_upper: float | None
     columns: Annotated[tuple[str, str], Shown("")]
     labels: Annotated[tuple[tuple[str, ...], tuple[str, ...]], Shown("")]
     shares: Annotated[tuple[tuple[float, ...], ...], Shown("")]
     retention: Annotated[tuple[float, float], Shown("probability that an answer is the true one")]
     pairs: Annotated[tuple[AnsweredPair, ...], compared_shown("pairs")] = Field(default=())
     aligned: Annotated[bool, Shown("records aligned")]
-
-    @property
-    def interval(self) -> Interval | None:
-        """That of the distance correlation, or None."""
-        return interval_of(self.lower, self.upper)
-
-    @property
-    def cramers_v_interval(self) -> Interval | None:
-        """That of Cramer's V, or None."""
-        return interval_of(self.cramers_v_lower, self.cramers_v_upper)
-
-    @property
-    def correlation_interval(self) -> Interval | None:
-        """That of the rank correlation, or None."""
-        return interval_of(self.correlation_lower, self.correlation_upper)
 
     def __str__(self) -> str:
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
@@ -167,116 +187,104 @@ class AnsweredCorrelationResult(PvalueVerdict):
         return shown
 
 
-def tested(
-    plan: AnswersPlan, releases: Releases, progress: Progress | None
-) -> list[tuple[float, PairTable, SimulatedTest]]:
-    """Return each pair's adjusted p-value, table and test, the smallest p-value first."""
-    tables, found = plan.tables(releases), []
-    for place, pair in enumerate(tables):
-        report = step(progress, "simulating", place / len(tables), (place + 1) / len(tables))
-        seed = public_seed(plan.study, NULL_STREAM, place)
-        test = independence_test(pair.table, plan.simulations, seed, report)
-        found.append((min(1.0, test.pvalue * len(tables)), pair, test))
-    return sorted(found, key=lambda each: each[0])
+@dataclass(eq=False)
+class AnsweredCorrelation(PairedAnswers):
+    """Whether two owners' columns depend on each other, by randomised answers."""
 
+    verdict_type: ClassVar[type[BaseVerdict]] = AnsweredCorrelationResult
 
-def answered_verdict(
-    plan: AnswersPlan, releases: Mapping[str, Release], warnings: tuple[str, ...], progress: Progress | None
-) -> AnsweredCorrelationResult:
-    """Compute the verdict: post-processing alone, the same for everyone."""
-    study, found = plan.study, tested(plan, releases, progress)
-    pvalue, pair, test = found[0]
-    estimates = table_estimates(pair.table, 1 - study.level)
-    shares = estimates.shares.T if pair.swapped else estimates.shares
-    measures = {
-        "": estimates.distance_correlation,
-        "cramers_v_": estimates.cramers_v,
-        "correlation_": estimates.correlation,
-    }
-    ends: dict[str, Any] = {}
-    for name, own in measures.items():
-        ends[f"{name}lower"] = None if own is None else own.lower
-        ends[f"{name}upper"] = None if own is None else own.upper
-    caveats = [resolution_words(pair)]
-    if any(len(own) != int(own.max()) + 1 for own in estimates.joined):
-        caveats.append("cells too rare to be told from noise were joined with their neighbours for estimates")
-    if estimates.distance_correlation is None:
-        caveats.append("no correlation is stated: a column's cells are lost in the noise, or all in one")
-    return AnsweredCorrelationResult(
-        method=_method(plan, pair),
-        **decided(study, test.statistic, pvalue),
-        **common_fields(study, {name: release.units for name, release in releases.items()}),
-        distance_correlation=_value(estimates.distance_correlation),
-        cramers_v=_value(estimates.cramers_v),
-        correlation=_value(estimates.correlation),
-        **ends,
-        columns=pair.columns,
-        labels=pair.labels,
-        shares=tuple(tuple(float(share) for share in row) for row in shares),
-        retention=pair.kept,
-        pairs=tuple(
-            AnsweredPair(first=own.columns[0], second=own.columns[1], pvalue=p, reject=p <= study.level)
-            for p, own, _ in found
+    @property
+    def tests(self) -> int:  # type: ignore[override]
+        """One of each pair of columns."""
+        return len(self.pairs)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> AnsweredCorrelationResult:
+        """Test every pair of columns, and estimate the one with the smallest p-value."""
+        counted = {owner.name: releases[owner.name].units for owner in self.study.owners}
+        return self.verdict(releases, self.warnings(counted) + self.matched, progress)
+
+    def verdict(
+        self, releases: Releases, warnings: tuple[str, ...], progress: Progress | None
+    ) -> AnsweredCorrelationResult:
+        """Return the verdict with these warnings, and what limits its estimates."""
+        study, tables, found = self.study, self.tables(releases), []
+        for place, pair in enumerate(tables):
+            report = step(progress, "simulating", place / len(tables), (place + 1) / len(tables))
+            test = independence_test(
+                pair.table, self.simulations, public_seed(study, NULL_STREAM, place), report
+            )
+            found.append((min(1.0, test.pvalue * len(tables)), pair, test))
+        found.sort(key=lambda each: each[0])
+        pvalue, pair, test = found[0]
+        estimates = table_estimates(pair.table, 1 - study.level)
+        shares = estimates.shares.T if pair.swapped else estimates.shares
+        sizes = " by ".join(str(len(labels)) for labels in pair.labels)
+        caveats = [
+            f"estimates and intervals are of the {sizes} cells: dependence within a cell is in none of them"
+        ]
+        if any(len(own) != int(own.max()) + 1 for own in estimates.joined):
+            caveats.append(
+                "cells too rare to be told from noise were joined with their neighbours for estimates"
+            )
+        if estimates.distance_correlation is None:
+            caveats.append("no correlation is stated: a column's cells are lost in the noise, or all in one")
+        return AnsweredCorrelationResult(
+            method=self._method(sizes),
+            **decided(study, test.statistic, pvalue),
+            **common_fields(study, {name: release.units for name, release in releases.items()}),
+            **measures_of(estimates),
+            columns=pair.columns,
+            labels=pair.labels,
+            shares=tuple(tuple(float(share) for share in row) for row in shares),
+            retention=pair.kept,
+            pairs=tuple(
+                AnsweredPair(first=own.columns[0], second=own.columns[1], pvalue=p, reject=p <= study.level)
+                for p, own, _ in found
+            )
+            if len(found) > 1
+            else (),
+            aligned=study.alignment is not None,
+            warnings=(*warnings, *caveats),
         )
-        if len(found) > 1
-        else (),
-        aligned=study.alignment is not None,
-        warnings=(*warnings, *caveats),
-    )
 
+    def _method(self, cells: str) -> str:
+        if self.last is None:
+            what = "one round: randomised answers of both owners"
+        else:
+            sender = self.study.owners[self.first].name
+            what = (
+                f"two rounds: randomised answers of {sender}, and the other owner's noisy counts beside them"
+            )
+        aligned = ", aligned units" if self.study.alignment is not None else ""
+        return f"{what}, {cells} cells, {self.simulations} simulations{aligned}"
 
-def _value(estimate: StatedEstimate | None) -> float | None:
-    return None if estimate is None else estimate.value
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say whether the owners' columns depend on each other."""
+        return dependence_meaning(self.study, verdict)
 
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution of the pair shown again."""
+        if any(owner.name not in releases for owner in self.study.owners):
+            return None
+        tables = self.tables(releases)
+        place = next(n for n, own in enumerate(tables) if list(own.columns) == list(verdict["columns"]))
+        table = tables[place].table
+        count = affordable(self.simulations, 3 * table.counts.size)
+        if count is None:
+            return None
+        test = independence_test(table, count, public_seed(self.study, NULL_STREAM, place))
+        words = "the statistic of independent columns, simulated with all noise"
+        # Of several pairs a p-value is multiplied by their number.
+        return from_draws(words, test.simulated, self.study.level / len(tables))
 
-def _method(plan: AnswersPlan, pair: PairTable) -> str:
-    cells = " by ".join(str(len(labels)) for labels in pair.labels)
-    if plan.one_round:
-        what = "randomised answers of both owners"
-    else:
-        sender = plan.study.owners[plan.first].name
-        what = f"randomised answers of {sender}, and the other owner's noisy counts beside them"
-    rounds = "one round" if plan.one_round else "two rounds"
-    aligned = ", aligned units" if plan.study.alignment is not None else ""
-    return f"{rounds}: {what}, {cells} cells, {plan.simulations} simulations{aligned}"
-
-
-def resolution_words(pair: PairTable) -> str:
-    """Say what estimates are of."""
-    sizes = " by ".join(str(len(labels)) for labels in pair.labels)
-    return f"estimates and intervals are of the {sizes} cells: dependence within a cell is in none of them"
-
-
-def answers_warnings(plan: AnswersPlan, units: Mapping[str, int]) -> tuple[str, ...]:
-    """Say what the study could not see, at these numbers of units or with so few simulations."""
-    found: list[str] = []
-    if len(plan.pairs) / (plan.simulations + 1) > plan.study.level:
-        needed = math.ceil(len(plan.pairs) / plan.study.level) - 1
-        found.append(
-            "with so few permutations nothing can be rejected at this level; ask for at least "
-            f"{needed} permutations, which cost no privacy"
-        )
-    if units and plan.signal(min(units.values())) < SIGNAL_HOPELESS:
-        found.append(
-            f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units"
-        )
-    return tuple(found)
-
-
-def answered_null(plan: AnswersPlan, verdict: Fields, releases: Releases) -> Null | None:
-    """Work out the null distribution of the pair shown again."""
-    if any(owner.name not in releases for owner in plan.study.owners):
-        return None
-    tables = plan.tables(releases)
-    place = next(n for n, own in enumerate(tables) if list(own.columns) == list(verdict["columns"]))
-    table = tables[place].table
-    count = affordable(plan.simulations, 3 * table.counts.size)
-    if count is None:
-        return None
-    test = independence_test(table, count, public_seed(plan.study, NULL_STREAM, place))
-    # Of several pairs a p-value is multiplied by their number.
-    level = plan.study.level / len(tables)
-    return from_draws("the statistic of independent columns, simulated with all noise", test.simulated, level)
+    def panels(self, verdict: Fields, releases: Releases) -> Sequence[RowsPanel | HeatPanel]:  # noqa: ARG002
+        """Return the debiased table as a heat map, and the rank correlation where there is one."""
+        return answered_panels(verdict)
 
 
 def answered_panels(verdict: Fields) -> Sequence[RowsPanel | HeatPanel]:

@@ -8,70 +8,78 @@ owners release randomised answers, for the pair of columns that a unit is dealt 
 Derivations: docs/mathematics/screening.md.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri
 
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.features.aligned_sums import deal_out
+from tacit_protocol.features.private_cells import GRIDS
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import SimulatedTest
-from tacit_protocol.numerics.randomised_tables import (
-    AnsweredTable,
-    StatedEstimate,
-    independence_test,
-    table_estimates,
-)
+from tacit_protocol.numerics.randomised_tables import AnsweredTable, independence_test, table_estimates
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
-from tacit_protocol.procedures.base import HOPELESS, Progress, StudyError, common_fields, public_seed, step
-from tacit_protocol.procedures.randomised_answers.answers import (
-    PAIRS_MAX,
-    AnswerParameters,
-    AnswersPlan,
-    PairTable,
-    require_small,
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, EPSILON_UNITS, Budget
+from tacit_protocol.privacy.randomised_response import retention
+from tacit_protocol.procedures.base import (
+    HOPELESS,
+    Progress,
+    Releases,
+    StudyError,
+    common_fields,
+    public_seed,
+    require_work,
+    step,
 )
-from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM
-from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
+from tacit_protocol.procedures.randomised_answers.answers import (
+    CELLS_FIRST,
+    CELLS_SECOND,
+    CUTS_PART,
+    CUTS_STREAM,
+    PAIRS_MAX,
+    SIGNAL_MIN,
+    PairedAnswers,
+    PairTable,
+)
+from tacit_protocol.procedures.randomised_answers.owners import SIGNAL_HOPELESS
+from tacit_protocol.procedures.randomised_answers.sides import (
+    NULL_STREAM,
+    public_generator,
+    require_two_sides,
+)
+from tacit_protocol.procedures.randomised_answers.verdict import measures_of
+from tacit_protocol.procedures.screening.plan import (
+    CONTROLS,
+    HIDDEN,
+    ScreeningParameters,
+    ScreeningTest,
+    names_of_features,
+    outcome_of,
+    permutations_of,
+    require_room,
+)
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredColumn,
     AnsweredScreeningVerdict,
     Control,
     false_discovery_values,
+    smallest_level,
 )
+from tacit_protocol.verdicts.base import BaseVerdict
+
+Integers = npt.NDArray[np.int64]
+
+CUTS_EXCESS_MAX = 0.25
+"""Part of a column's units by which three cuts may by chance be less even than the best ones: from more on
+one cut is drawn, of which there are three hundred times fewer."""
 
 LOOK, LOOK_LEVEL = 999, 0.05
 """Simulations of a first look at every pair, and the p-value up to which a pair gets all of them."""
-
-
-def screening_answers(study: Study, parameters: AnswerParameters, outcome: int) -> AnswersPlan:
-    """Return what a study by randomised answers fixes; raises StudyError where it cannot be run as written.
-
-    ``outcome`` is the place of the owner with the outcomes, who answers first.
-    """
-    if study.reusing:
-        raise StudyError("answers are made for their own study here; leave reuses out")
-    two_rounds = parameters.method == "two-round"
-    domains = study.domain_of(study.owners[0]), study.domain_of(study.owners[1])
-    plan = AnswersPlan(
-        study,
-        parameters,
-        domains,
-        outcome if two_rounds else 0,
-        LOOK,
-        all_counted=two_rounds,
-        noise=least_noise(study.budget, len(domains[1 - outcome].columns)) if two_rounds else "laplace",
-    )
-    if not two_rounds and len(plan.pairs) > PAIRS_MAX:
-        raise StudyError(f"one-round is for at most {PAIRS_MAX} pairs of columns: leave some out")
-    require_small(plan)
-    if two_rounds and plan.numbers(1 - outcome, 2**30) > COORDINATES_MAX:
-        raise StudyError(
-            f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns or categories"
-        )
-    return plan
 
 
 def least_noise(budget: Budget, columns: int) -> Literal["laplace", "gaussian"]:
@@ -84,36 +92,6 @@ def least_noise(budget: Budget, columns: int) -> Literal["laplace", "gaussian"]:
         return "laplace"
     gaussian = 2 * columns / gaussian_mu(budget.epsilon, budget.delta) ** 2
     return "gaussian" if gaussian < 2 * (2 * columns / budget.epsilon) ** 2 else "laplace"
-
-
-@dataclass(frozen=True)
-class AnsweredScreening:
-    """What a study by randomised answers fixes.
-
-    ``outcome`` is the place of the owner with the outcomes, ``smallest`` the p-value that a single discovery
-    must not exceed.
-    """
-
-    answers: AnswersPlan
-    outcome: int
-    control: Control
-    smallest: float
-
-    @property
-    def permutations(self) -> int:
-        """Number of simulations."""
-        return self.answers.simulations
-
-    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say what could not be found at these numbers of units."""
-        # With the square of its quantile for noncentrality a normal passes it in every second study.
-        needed = max(SIGNAL_HOPELESS, float(ndtri(self.smallest / 2)) ** 2)
-        if not units or self.answers.signal(min(units.values())) >= needed:
-            return ()
-        return (
-            f"{HOPELESS}even a column equal to the outcome would hardly be found; ask for more units "
-            "or fewer columns",
-        )
 
 
 def pair_test(
@@ -130,82 +108,202 @@ def pair_test(
     return independence_test(table, count, public_seed(study, NULL_STREAM, place, 1), report)
 
 
-def answered_verdict(
-    asked: AnsweredScreening,
-    releases: Mapping[str, Release],
-    warnings: tuple[str, ...],
-    progress: Progress | None,
-) -> AnsweredScreeningVerdict:
-    """Compute the verdict: post-processing alone, the same for everyone."""
-    plan, study = asked.answers, asked.answers.study
-    tables = plan.tables(releases)
-    tests = [
-        pair_test(
-            pair.table,
-            plan.simulations,
-            study,
-            place,
-            step(progress, "simulating", place / len(tables), (place + 1) / len(tables)),
+@dataclass(eq=False)
+class AnsweredScreening(ScreeningTest, PairedAnswers):
+    """By randomised answers: in one round, of both owners, units are dealt out to pairs of columns."""
+
+    control: Control = "by"
+    smallest: float = 0.0
+    outcome: int = 0
+    drawn: ClassVar[str] = "simulations"
+    verdict_type: ClassVar[type[BaseVerdict]] = AnsweredScreeningVerdict
+
+    @property
+    def permutations(self) -> int:  # type: ignore[override]
+        """Number of simulations."""
+        return self.simulations
+
+    @cached_property
+    def release_size(self) -> int:  # type: ignore[override]
+        """How many noisy numbers the owner of the outcomes sends, at most."""
+        return self.numbers_sent(self.outcome)
+
+    def cuts_part(self, units: int) -> float:  # noqa: ARG002
+        """Return a part that is not fitted."""
+        return CUTS_PART
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where even a column equal to the outcome would hardly be found."""
+        # With the square of its quantile for noncentrality a normal passes it in every second study.
+        needed = max(SIGNAL_HOPELESS, float(ndtri(self.smallest / 2)) ** 2)
+        if not units or self.signal(min(units.values())) >= needed:
+            return self.few
+        return (f"{HOPELESS}{HIDDEN}", *self.few)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        progress: Progress | None = None,
+    ) -> AnsweredScreeningVerdict:
+        """Test and estimate every pair."""
+        study = self.study
+        counted = {owner.name: releases[owner.name].units for owner in study.owners}
+        tables = self.tables(releases)
+        tests = [
+            pair_test(
+                pair.table,
+                self.simulations,
+                study,
+                place,
+                step(progress, "simulating", place / len(tables), (place + 1) / len(tables)),
+            )
+            for place, pair in enumerate(tables)
+        ]
+        qvalues = false_discovery_values(np.array([test.pvalue for test in tests]), self.control)
+        pairs = [
+            self._pair(pair, test, float(qvalue))
+            for pair, test, qvalue in zip(tables, tests, qvalues, strict=True)
+        ]
+        ranked = sorted(pairs, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0.0)))
+        caveats = ["estimates and intervals are of the cells: dependence within a cell is in none of them"]
+        if any(pair.distance_correlation is None for pair in pairs):
+            caveats.append(
+                "no correlation is stated where a column's cells are lost in the noise, or all in one"
+            )
+        return AnsweredScreeningVerdict(
+            method=self._method(),
+            reject=any(pair.reject for pair in pairs),
+            **common_fields(study, {name: release.units for name, release in releases.items()}),
+            pairs=tuple(ranked),
+            aligned=study.alignment is not None,
+            warnings=(*self.warnings(counted), *self.matched, *caveats),
         )
-        for place, pair in enumerate(tables)
-    ]
-    qvalues = false_discovery_values(np.array([test.pvalue for test in tests]), asked.control)
-    pairs = [
-        _pair(pair, asked.outcome, study.level, test, float(qvalue))
-        for pair, test, qvalue in zip(tables, tests, qvalues, strict=True)
-    ]
-    ranked = sorted(pairs, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0.0)))
-    caveats = ["estimates and intervals are of the cells: dependence within a cell is in none of them"]
-    if any(pair.distance_correlation is None for pair in pairs):
-        caveats.append("no correlation is stated where a column's cells are lost in the noise, or all in one")
-    return AnsweredScreeningVerdict(
-        method=_method(asked),
-        reject=any(pair.reject for pair in pairs),
-        **common_fields(study, {name: release.units for name, release in releases.items()}),
-        pairs=tuple(ranked),
-        aligned=study.alignment is not None,
-        warnings=(*warnings, *caveats),
-    )
+
+    def _pair(self, pair: PairTable, test: SimulatedTest, qvalue: float) -> AnsweredColumn:
+        found = table_estimates(pair.table, 1 - self.study.level)
+        rank = found.correlation
+        return AnsweredColumn(
+            outcome=pair.columns[self.outcome],
+            column=pair.columns[1 - self.outcome],
+            **measures_of(found),
+            sign=0 if rank is None else 1 if rank.value >= 0 else -1,
+            cells=(len(pair.labels[self.outcome]), len(pair.labels[1 - self.outcome])),
+            statistic=test.statistic,
+            pvalue=test.pvalue,
+            qvalue=qvalue,
+            reject=qvalue <= self.study.level,
+        )
+
+    def _rounds(self) -> str:
+        return "one round: randomised answers of both owners"
+
+    def _method(self) -> str:
+        pairs = f"{len(self.pairs)} pair{'' if len(self.pairs) == 1 else 's'} of columns"
+        return (
+            f"{self._rounds()}, {pairs}, {self.simulations} simulations, false discovery rate by "
+            f"{CONTROLS[self.control]}"
+        )
 
 
-def _pair(pair: PairTable, outcome: int, level: float, test: SimulatedTest, qvalue: float) -> AnsweredColumn:
-    found = table_estimates(pair.table, 1 - level)
-    rank = found.correlation
-    distance, strength = _ends(found.distance_correlation), _ends(found.cramers_v)
-    ranked = _ends(rank)
-    return AnsweredColumn(
-        outcome=pair.columns[outcome],
-        column=pair.columns[1 - outcome],
-        distance_correlation=distance[0],
-        lower=distance[1],
-        upper=distance[2],
-        cramers_v=strength[0],
-        cramers_v_lower=strength[1],
-        cramers_v_upper=strength[2],
-        correlation=ranked[0],
-        correlation_lower=ranked[1],
-        correlation_upper=ranked[2],
-        sign=0 if rank is None else 1 if rank.value >= 0 else -1,
-        cells=(len(pair.labels[outcome]), len(pair.labels[1 - outcome])),
-        statistic=test.statistic,
-        pvalue=test.pvalue,
-        qvalue=qvalue,
-        reject=qvalue <= level,
-    )
+@dataclass(eq=False)
+class CountedScreening(AnsweredScreening):
+    """By answers for the outcomes alone: each unit is counted, beside its own, in tables of all columns."""
+
+    of_what: ClassVar[str] = "an outcome"
+    counted: ClassVar[str] = "every column's cells"
+    each: ClassVar[str] = "column"
+
+    @cached_property
+    def decks(self) -> list[int]:
+        """The outcome of every pair."""
+        return [pair[self.first] for pair in self.pairs]
+
+    @property
+    def tables_of_unit(self) -> int:
+        """One of every column."""
+        return len(self.names[1 - self.first])
+
+    def columns_of(self, side: int, dealt: Integers) -> Integers:
+        """Return each unit's outcome; of the columns, in all of which it is counted, that of its cuts."""
+        if side == self.first:
+            return dealt
+        return deal_out(len(dealt), len(self.names[side]), public_generator(self.study, CUTS_STREAM))
+
+    def signal(self, units: int) -> float:
+        """Return what a column equal to its outcome could not exceed."""
+        return min(self._left(units, *self._shape(pair, units)) for pair in range(len(self.pairs)))
+
+    def _default(self, side: int, units: int) -> int:
+        found = self._left(units, CELLS_FIRST, CELLS_SECOND)
+        if found < SIGNAL_MIN or not self._cuts_suit(side, units):
+            return 2
+        return CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
+
+    def _left(self, units: int, first: int, second: int) -> float:
+        """Return the noncentrality of equal columns beside those answers, about, with so many cells each."""
+        counted = units / (max(self.decks) + 1)
+        noise = self._table_variance(units) * first * second / counted
+        return counted * retention(self._rest_micro(units, bought=True), first) ** 2 / (1 + noise)
+
+    def _cuts_suit(self, side: int, units: int) -> bool:
+        """Say whether so many units are enough for all the cuts of one of an owner's columns."""
+        counted = units / len(self.names[side])
+        cells = CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
+        lists = math.comb(GRIDS[cells] - 1, cells - 1)
+        scale = 2 / (self._cuts_micro(units, bought=True) / EPSILON_UNITS)
+        return scale * math.log(lists) <= CUTS_EXCESS_MAX * counted
+
+    def _rounds(self) -> str:
+        law = {"laplace": "Laplace", "gaussian": "Gaussian"}[self.noise]
+        sender = self.study.owners[self.outcome].name
+        return f"two rounds: randomised answers of {sender}, and counts beside them with {law} noise"
 
 
-def _ends(found: StatedEstimate | None) -> tuple[float | None, float | None, float | None]:
-    return (None, None, None) if found is None else (found.value, found.lower, found.upper)
-
-
-def _method(asked: AnsweredScreening) -> str:
-    plan = asked.answers
-    name = {"by": "Benjamini and Yekutieli", "bh": "Benjamini and Hochberg"}[asked.control]
-    if plan.one_round:
-        what = "one round: randomised answers of both owners"
+def answered_screening(study: Study, parameters: ScreeningParameters) -> AnsweredScreening:
+    """Return the plan of a study by randomised answers; raises StudyError where it cannot be run."""
+    require_two_sides(study)
+    domains = study.domain_of(study.owners[0]), study.domain_of(study.owners[1])
+    names = names_of_features(domains[0]), names_of_features(domains[1])
+    require_room(parameters, names)
+    outcome, pairs = outcome_of(study, parameters, names), len(names[0]) * len(names[1])
+    smallest = smallest_level(study.level, pairs, parameters.control)
+    if study.reusing:
+        raise StudyError("answers are made for their own study here; leave reuses out")
+    plan: AnsweredScreening
+    if parameters.method == "two-round":
+        plan = CountedScreening(
+            study,
+            domains,
+            outcome,
+            1 - outcome,
+            LOOK,
+            parameters.categories,
+            noise=least_noise(study.budget, len(domains[1 - outcome].columns)),
+            control=parameters.control,
+            smallest=smallest,
+            outcome=outcome,
+        )
     else:
-        law = {"laplace": "Laplace", "gaussian": "Gaussian"}[plan.noise]
-        sender = plan.study.owners[asked.outcome].name
-        what = f"two rounds: randomised answers of {sender}, and counts beside them with {law} noise"
-    pairs = f"{len(plan.pairs)} pair{'' if len(plan.pairs) == 1 else 's'} of columns"
-    return f"{what}, {pairs}, {plan.simulations} simulations, false discovery rate by {name}"
+        plan = AnsweredScreening(
+            study,
+            domains,
+            0,
+            None,
+            LOOK,
+            parameters.categories,
+            control=parameters.control,
+            smallest=smallest,
+            outcome=outcome,
+        )
+        if pairs > PAIRS_MAX:
+            raise StudyError(f"one-round is for at most {PAIRS_MAX} pairs of columns: leave some out")
+    plan.require_small()
+    if plan.last is not None and plan.numbers(plan.last, 2**30) > COORDINATES_MAX:
+        raise StudyError(
+            f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns or categories"
+        )
+    plan.simulations = permutations_of(parameters, smallest, plan.work)
+    plan.require_same_units()
+    require_work(plan.work, plan.simulations)
+    return plan

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.procedures.randomised_answers.verdict import MeasuresOfCells
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
@@ -125,7 +126,7 @@ class ScreenedColumn(ScreenedPair):
         return self.covariance_lower, self.covariance_upper
 
 
-class AnsweredColumn(ScreenedPair):
+class AnsweredColumn(MeasuresOfCells, ScreenedPair):
     """One column against one outcome, by randomised answers: measures are of the cells.
 
     Intervals count sampling, randomisation and noise.
@@ -138,25 +139,7 @@ class AnsweredColumn(ScreenedPair):
         cells: how many the outcome was cut into, and the column.
     """
 
-    cramers_v: Annotated[float | None, estimate_shown("Cramér's V", "cramers_v_lower", "cramers_v_upper")]
-    cramers_v_lower: float | None
-    cramers_v_upper: float | None
-    correlation: Annotated[
-        float | None, estimate_shown("rank correlation", "correlation_lower", "correlation_upper")
-    ]
-    correlation_lower: float | None
-    correlation_upper: float | None
     cells: Annotated[tuple[int, int], Shown("")]
-
-    @property
-    def cramers_v_interval(self) -> Interval | None:
-        """That of Cramer's V, or None."""
-        return interval_of(self.cramers_v_lower, self.cramers_v_upper)
-
-    @property
-    def correlation_interval(self) -> Interval | None:
-        """That of the rank correlation, or None."""
-        return interval_of(self.correlation_lower, self.correlation_upper)
 
 
 class SignedCorrelations(StrictModel):

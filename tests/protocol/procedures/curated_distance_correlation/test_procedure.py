@@ -156,7 +156,7 @@ def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> N
 
 
 def test_large_units_of_several_rows_are_refused_in_clear_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit_protocol.procedures.curated_distance_correlation.PAIRED_UNITS_MAX", 50)
+    monkeypatch.setattr("tacit_protocol.procedures.curated_distance_correlation.plan.PAIRED_UNITS_MAX", 50)
     values = dependent("linear", 120, np.random.default_rng(13))
     with pytest.raises(StudyError, match="one row a unit"):
         PROCEDURE.summarise(study_of(), table_of(study_of(), values, np.repeat(np.arange(60), 2)))

@@ -25,11 +25,10 @@ from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import ApproximateEvent, RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, mixing, retention
-from tacit_protocol.procedures.base import StudyError, canonical, parse_parameters
+from tacit_protocol.procedures.base import StudyError, canonical
 from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
-from tacit_protocol.procedures.distance_correlation.release import answers_plan
 from tacit_protocol.procedures.randomised_answers import answers
 from tacit_protocol.procedures.randomised_answers.verdict import answered_panels
 from tacit_protocol.procedures.relay import combined, relay_of
@@ -144,7 +143,7 @@ def answering(received: Release) -> Made:
 
     def counted(study: Study, rows: Rows, source: Any) -> Release:
         table = rows_table(study.domain_of(study.owners[1]), rows[:, None])
-        summary = combined(PROCEDURE, study, {"sender": received}, table).summary
+        summary = combined(PROCEDURE, study, {"a": received}, table).summary
         return PROCEDURE.privatise(study, summary, source)
 
     return counted
@@ -229,7 +228,7 @@ def test_nor_do_releases_whose_cuts_take_a_part_that_fits_the_number_of_units(
     assert [answers.fitted_part(units, 1.0) for units in (20, 1000, 10**6)] == [0.15, 0.1, 0.03]
     monkeypatch.setattr(answers, "CUTS_SPENT", 0.05 * UNITS * EPSILON)
     study = study_of(TWO)
-    plan = answers_plan(study, parse_parameters(PROCEDURE.Parameters, study))
+    plan = PROCEDURE.plan(study)
     assert plan._cuts_micro(UNITS, bought=True) == int(0.05 * EPSILON * 1_000_000)
     assert 0.97 * EPSILON < largest(study, sent) <= EPSILON * (1 + 1e-9)
     assert 0.97 * EPSILON < largest(study, answering(received_of(study, "drawn"))) <= EPSILON * (1 + 1e-9)
@@ -280,7 +279,7 @@ def test_cuts_from_raw_data_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuts_that_are_not_paid_for_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: answers and table take the whole of epsilon, and the cuts their part besides."""
     monkeypatch.setattr(
-        answers.AnswersPlan,
+        answers.PairedAnswers,
         "_rest_micro",
         lambda plan, units, *, bought: plan.study.budget.epsilon_micro,
     )
@@ -317,7 +316,7 @@ def test_a_unit_answers_for_one_column_and_is_counted_once() -> None:
     release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, first), OpenDPNoise())
     assert sum(own.units for own in release.answers.values()) == 400
     source = Recorder(0)
-    PROCEDURE.privatise(study, combined(PROCEDURE, study, {"sender": release}, second).summary, source)
+    PROCEDURE.privatise(study, combined(PROCEDURE, study, {"a": release}, second).summary, source)
     ((counts, _),) = source.laplaces
     assert counts.sum() == 400 << round(math.log2(counts[counts > 0].min() & -counts[counts > 0].min()))
 
@@ -360,8 +359,8 @@ def test_a_verdict_is_the_same_for_everyone_and_sees_equal_columns() -> None:
     first = sent(study, rows, OpenDPNoise())
     second = answering(first)(study, rows, OpenDPNoise())
     verdicts = [
-        PROCEDURE.conclude(
-            study, dict.fromkeys(order, 1000), {name: {"a": first, "b": second}[name] for name in order}
+        PROCEDURE.plan(study).conclude(
+            {name: {"a": first, "b": second}[name] for name in order}, dict.fromkeys(order, 1000)
         )
         for order in (("a", "b"), ("b", "a"))
     ]

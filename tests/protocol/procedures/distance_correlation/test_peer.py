@@ -53,8 +53,8 @@ def sent(study: Study, x: Floats, seed: int) -> Release:
 
 def combined(study: Study, x: Floats, y: Floats, seed: int = 1) -> tuple[Release, Combined]:
     release = sent(study, x, seed)
-    planned(PROCEDURE, study).check_received("", release)
-    return release, combined(PROCEDURE, study, {"sender": release}, table(study, 1, y))
+    planned(PROCEDURE, study).check_received(SENDER, release)
+    return release, planned(PROCEDURE, study).combine({"sender": release}, table(study, 1, y))
 
 
 def finding(made: Combined) -> DistanceCorrelationResult:
@@ -90,7 +90,7 @@ def test_other_or_too_few_units_are_refused() -> None:
     study = peer_study()
     release = sent(study, np.linspace(0, 1, UNITS), 1)
     with pytest.raises(StudyError, match="different numbers of units"):
-        combined(PROCEDURE, study, {"sender": release}, table(study, 1, np.linspace(0, 1, UNITS - 1)))
+        planned(PROCEDURE, study).combine({"sender": release}, table(study, 1, np.linspace(0, 1, UNITS - 1)))
     with pytest.raises(StudyError, match="4 units or more"):
         sent(study, np.linspace(0, 1, 3), 1)  # the sender refuses, before it spends
 
@@ -119,7 +119,7 @@ def test_the_tester_takes_no_other_release_in_peer_mode() -> None:
         PROCEDURE.check_release(study, release)
     published = PROCEDURE.privatise(study, made.summary, GaussianNoise(1))
     with pytest.raises(ReleaseError):
-        planned(PROCEDURE, study).check_received("", published)
+        planned(PROCEDURE, study).check_received(SENDER, published)
     cheaper = published.guarantee.model_copy(update={"events": published.guarantee.events[:1]})
     with pytest.raises(ReleaseError, match="another guarantee"):
         PROCEDURE.check_release(study, published.model_copy(update={"guarantee": cheaper}))

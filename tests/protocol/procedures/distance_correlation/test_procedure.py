@@ -18,7 +18,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, plan_of
+from tacit_protocol.procedures.distance_correlation.release import SketchPlan
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Permutations,
     Side,
@@ -78,7 +78,7 @@ def test_a_verdict_on_dependent_columns() -> None:
     assert verdict.lower > 0.3
 
 
-def sides_of(study: Study, plan: DistanceCorrelationPlan, columns: Sequence[Floats], run: int) -> list[Side]:
+def sides_of(study: Study, plan: SketchPlan, columns: Sequence[Floats], run: int) -> list[Side]:
     """What a tester reads of both owners' sketches, with buckets and noise of that run."""
     design, noise, sides = plan.design(len(columns[0])), SeededNoise(run), []
     codes = design.assign(np.random.default_rng(run))
@@ -95,7 +95,7 @@ def test_the_estimate_is_unbiased_noise_and_all() -> None:
     """Each of the sides adds noise: 300 releases of 600 units at epsilon 4, six standard errors."""
     truth = distance_covariance_sqr(*dependent(60_000, 99))
     study = study_of(epsilon=4.0)
-    plan, found = plan_of(study), []
+    plan, found = PROCEDURE.plan(study), []
     for run in range(300):
         first, second = sides_of(study, plan, dependent(600, run), run)
         found.append(covariance_estimate(first, second).value)
@@ -125,7 +125,7 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
     """600 tables of 64 units, 19 permutations, level .05: more than 70 rejections have probability 1e-7."""
     rng, rejected = np.random.default_rng(5), 0
     study = study_of(parameters={"permutations": 99}, epsilon=4.0)
-    plan = plan_of(study)
+    plan = PROCEDURE.plan(study)
     for run in range(600):
         columns = rng.random((2, 64)) if kind == "uniform" else (rng.random((2, 64)) < 0.2).astype(float)
         first, second = sides_of(study, plan, columns, run)
@@ -138,7 +138,7 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
 def test_without_noise_the_sketch_is_the_definition() -> None:
     study = study_of(parameters={"n_features": 3})
     x = np.random.default_rng(1).random(100)
-    plan = plan_of(study)
+    plan = PROCEDURE.plan(study)
     release = releases_of(study, x, x, NoNoise())["a"]
     design = plan.design(100)
     codes = design.assign(public_generator(study, DESIGN_STREAM))

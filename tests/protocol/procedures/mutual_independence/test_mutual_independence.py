@@ -26,7 +26,6 @@ from tacit_protocol.procedures.mutual_independence import (
     MutualIndependence,
     MutualIndependenceResult,
     MutualPlan,
-    mutual_plan,
 )
 from tacit_protocol.procedures.relay import check_own_release, combined, relay_of, statement_of
 
@@ -162,7 +161,7 @@ def test_a_table_of_half_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("placing", [True, False])
 def test_a_dealt_unit_places_cuts_or_answers_at_the_whole_of_epsilon(side: int, placing: bool) -> None:
     study = study_of(TWO)
-    ((_, answering, drawn),) = mutual_plan(study).deal(UNITS)
+    ((_, answering, drawn),) = PROCEDURE.plan(study).deal(UNITS)
     assert sorted([*answering, *drawn]) == list(range(UNITS))
     assert len(drawn) == mutual_independence.dealt_units(UNITS, EPSILON, 1) == 20
     place = int((drawn if placing else answering)[0])
@@ -180,7 +179,7 @@ def test_units_that_place_cuts_and_answer_too_are_caught(side: int, monkeypatch:
         MutualPlan, "deal", lambda plan, n: [(part, own, np.arange(n)) for part, own, _ in dealt(plan, n)]
     )
     study = study_of(TWO)
-    place = int(mutual_plan(study).deal(UNITS)[0][1][0])
+    place = int(PROCEDURE.plan(study).deal(UNITS)[0][1][0])
     sent = sent_to_last(study) if side == 2 else None
     assert largest(study, side, sent, place) > 1.2 * EPSILON
 
@@ -199,7 +198,7 @@ def small_halves(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("side", [0, 2])
 def test_a_unit_of_either_half_places_cuts_or_answers_at_the_whole_of_epsilon(side: int) -> None:
     study = study_of(HALVED)
-    dealt = mutual_plan(study).deal(UNITS)
+    dealt = PROCEDURE.plan(study).deal(UNITS)
     assert [part.cells[side].cells for part, _, _ in dealt] == [3, 2]
     assert sorted(np.concatenate([places for _, *both in dealt for places in both])) == list(range(UNITS))
     sent = sent_to_last(study) if side == 2 else None
@@ -220,7 +219,7 @@ def test_units_that_are_in_both_halves_are_caught(side: int, monkeypatch: pytest
 
     monkeypatch.setattr(MutualPlan, "deal", overlapping)
     study = study_of(HALVED)
-    place = int(mutual_plan(study).deal(UNITS)[0][1][0])
+    place = int(PROCEDURE.plan(study).deal(UNITS)[0][1][0])
     sent = sent_to_last(study) if side == 2 else None
     assert largest(study, side, sent, place) > 1.8 * EPSILON
 
@@ -228,7 +227,7 @@ def test_units_that_are_in_both_halves_are_caught(side: int, monkeypatch: pytest
 def test_halves_are_dealt_where_epsilon_is_small_and_units_are_enough() -> None:
     def cells(units: int, epsilon: float, **chosen: Any) -> list[int]:
         study = study_of(HALVED | chosen, epsilon=epsilon)
-        return [part.cells[0].cells for part in mutual_plan(study).parts(units)]
+        return [part.cells[0].cells for part in PROCEDURE.plan(study).parts(units)]
 
     assert [cells(units, 1.0) for units in (1000, 1900, 2000)] == [[2], [2], [3, 2]]
     assert [cells(units, 2.0) for units in (400, 700)] == [[2], [3, 2]]
@@ -296,7 +295,7 @@ def test_who_does_not_answer_is_public_and_stewards_are_told() -> None:
 def test_in_one_round_cells_are_three_only_where_they_find_more() -> None:
     def cells(method: str, units: int, epsilon: float, **chosen: Any) -> int:
         study = study_of({"method": method} | chosen, epsilon=epsilon)
-        return mutual_plan(study).parts(units)[0].cells[0].cells
+        return PROCEDURE.plan(study).parts(units)[0].cells[0].cells
 
     assert [cells("one-round", 3000, epsilon) for epsilon in (1.0, 2.0, 4.0)] == [2, 2, 3]
     assert cells("one-round", 10**6, 1.0) == 3

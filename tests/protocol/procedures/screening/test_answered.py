@@ -24,10 +24,15 @@ from tacit_protocol.privacy.guarantee import RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing
 from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, planned
-from tacit_protocol.procedures.randomised_answers.answers import CUTS_PART, AnswersPlan
+from tacit_protocol.procedures.randomised_answers.answers import CUTS_PART
 from tacit_protocol.procedures.relay import combined, cost_for, relay_of
-from tacit_protocol.procedures.screening import Screening, answered_plan
-from tacit_protocol.procedures.screening.answered import LOOK_LEVEL, pair_test
+from tacit_protocol.procedures.screening import Screening
+from tacit_protocol.procedures.screening.answered import (
+    LOOK_LEVEL,
+    AnsweredScreening,
+    CountedScreening,
+    pair_test,
+)
 from tacit_protocol.procedures.screening.verdict import AnsweredScreeningVerdict
 
 PROCEDURE = Screening()
@@ -71,7 +76,7 @@ def sent(study: Study, rows: Any, source: Any) -> Release:
 
 def counted(study: Study, received: Release, rows: Any, source: Any) -> Release:
     """The tables beside them, of the columns' owner."""
-    summary = combined(PROCEDURE, study, {"sender": received}, table_of(study, 0, rows)).summary
+    summary = combined(PROCEDURE, study, {"b": received}, table_of(study, 0, rows)).summary
     return PROCEDURE.privatise(study, summary, source)
 
 
@@ -104,9 +109,9 @@ def verdict_of(study: Study, x: Any, y: Any, source: Any) -> AnsweredScreeningVe
 )
 def test_noise_is_chosen_by_public_numbers(study: Study, noise: str) -> None:
     PROCEDURE.check(study)
-    plan = answered_plan(study)
-    assert plan is not None
-    assert plan.answers.noise == noise
+    plan = PROCEDURE.plan(study)
+    assert isinstance(plan, AnsweredScreening)
+    assert plan.noise == noise
 
 
 @pytest.mark.parametrize(
@@ -248,7 +253,7 @@ def test_answers_of_outcomes_change_nobodys_odds_by_more_than_epsilon() -> None:
 
 def test_noise_for_one_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a unit is counted in three tables, and the noise is made for one."""
-    monkeypatch.setattr(AnswersPlan, "tables_of_unit", 1)
+    monkeypatch.setattr(CountedScreening, "tables_of_unit", 1)
     study = study_of(TWO)
     assert farthest(study, received_of(study, "drawn"), l1) > 2 * EPSILON
 
@@ -256,7 +261,7 @@ def test_noise_for_one_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cuts_from_all_units_for_every_column_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: each of three columns buys its cuts from all units, at the price of one."""
 
-    def everywhere(plan: AnswersPlan, side: int, dealt: Integers) -> Any:
+    def everywhere(plan: CountedScreening, side: int, dealt: Integers) -> Any:
         return EveryColumn(len(dealt)) if side != plan.first else dealt
 
     class EveryColumn:
@@ -268,7 +273,7 @@ def test_cuts_from_all_units_for_every_column_are_caught(monkeypatch: pytest.Mon
 
         __hash__ = None  # type: ignore[assignment]
 
-    monkeypatch.setattr(AnswersPlan, "columns_of", everywhere)
+    monkeypatch.setattr(CountedScreening, "columns_of", everywhere)
     study = study_of(TWO)
     assert farthest(study, received_of(study, "drawn"), l1) > 1.05 * EPSILON
 
@@ -382,9 +387,9 @@ def test_a_first_look_ends_where_it_says_enough_and_else_all_simulations_count()
 
 
 def test_a_hopeless_study_says_so_and_one_with_units_does_not() -> None:
-    plan = answered_plan(study_of(x=20))
-    assert plan is not None
-    assert plan.answers.signal(1000) < plan.answers.signal(20_000)
+    plan = PROCEDURE.plan(study_of(x=20))
+    assert isinstance(plan, CountedScreening)
+    assert plan.signal(1000) < plan.signal(20_000)
     study = study_of(x=40)
     assert any("Hopeless" in words for words in PROCEDURE.warnings(study, {"a": 800, "b": 800}))
     assert PROCEDURE.warnings(study, {"a": 50_000, "b": 50_000}) == ()

@@ -17,15 +17,10 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
 from tacit_protocol.procedures.randomised_answers.sides import DESIGN_STREAM, public_generator
-from tacit_protocol.procedures.screening import (
-    PAIRS_MAX,
-    Screening,
-    ScreeningVerdict,
-    false_discovery_values,
-    screening_plan,
-    screening_tests,
-    unbiased_covariance_sqr,
-)
+from tacit_protocol.procedures.screening import Screening
+from tacit_protocol.procedures.screening.plan import PAIRS_MAX
+from tacit_protocol.procedures.screening.statistic import screening_tests, unbiased_covariance_sqr
+from tacit_protocol.procedures.screening.verdict import ScreeningVerdict, false_discovery_values
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -82,7 +77,7 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
     """Same buckets, same sums, same moments: the joint release differs in its noise alone."""
     study = study_of(3, 1)
     rows = np.random.default_rng(4).random((300, 3))
-    plan = screening_plan(study)
+    plan = PROCEDURE.plan(study)
     design = plan.design(300)
     codes = design.assign(public_generator(study, DESIGN_STREAM))
     release = releases_of(study, rows, rows[:, 0], NoNoise())["a"]
@@ -124,7 +119,7 @@ def truths() -> tuple[Floats, float]:
 def many_runs() -> tuple[tuple[ScreeningVerdict, float, float], ...]:
     """Verdicts; with each the squared covariance of n2 with n3, and that of n2 with itself."""
     study = study_of(4, 1, {"permutations": 99}, epsilon=8.0)
-    plan, found = screening_plan(study), []
+    plan, found = PROCEDURE.plan(study), []
     for run in range(300):
         asked = study.model_copy(update={"seed": f"{run:032x}"})
         x, y = dependent(np.random.default_rng(run), 1500)
