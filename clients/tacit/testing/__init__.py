@@ -5,6 +5,6 @@ whose releases lie farther apart than their noise is made for, compares the nois
 that releases state, and counts how often studies without any effect are called significant.
 """
 
-from tacit.testing.audit import Audit, audit
+from tacit.testing.procedure_audit import Audit, audit
 
 __all__ = ["Audit", "audit"]

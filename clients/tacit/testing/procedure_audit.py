@@ -10,12 +10,13 @@ import numpy.typing as npt
 from scipy.stats import binom
 
 from tacit.errors import InputError
-from tacit.in_process.runner import declaring, local_study, seed_text
+from tacit.in_process.runner import CountedTable, declaring, local_study, seed_text
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.testing.neighbour_search import Effort, EncodedRows, Objective, Space, largest_change
 from tacit.testing.noise_law import DRAWS_MIN, wrong_in
 from tacit_protocol.domain import Domain, EncodedChunk
 from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
 from tacit_protocol.privacy.guarantee import GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, check_release, check_study, planned
@@ -80,6 +81,9 @@ class _Exact:
     def laplace(self, values: Integers, scale: float) -> Integers:  # noqa: ARG002
         return values.copy()
 
+    def k_norm(self, *_: Any) -> Integers:
+        raise InputError("an audit is of Gaussian and of Laplace noise; this is k-norm noise")
+
 
 def audit(
     procedure: Procedure,
@@ -135,7 +139,7 @@ def audit(
         if plan.relay is not None or plan.masking is not None or plan.candidates or procedure.decides:
             raise InputError("an audit is of procedures whose owners each send one release of noisy sums")
         rng = np.random.default_rng(seed)
-        name = "laplace" if family == "pure" else "gaussian"
+        name = _kind(plan)
         moved[name] = _moved(plan, domain, seed)
         if moved[name] > 1:
             problems.append(
@@ -152,6 +156,16 @@ def audit(
     if not moved:
         raise InputError("the procedure names neither Gaussian noise nor pure epsilon among its families")
     return Audit(moved, rejected, level, tuple(problems))
+
+
+def _kind(plan: Plan) -> str:
+    """Return the kind of noise of a release. Raises InputError where an audit knows nothing of it."""
+    first = plan.guarantee.events[0]
+    if isinstance(first, GaussianEvent):
+        return "gaussian"
+    if isinstance(first, LaplaceEvent):
+        return "laplace"
+    raise InputError("an audit is of Gaussian and of Laplace noise, and this procedure has another")
 
 
 def _categories(domain: Domain) -> tuple[int, ...]:
@@ -180,9 +194,7 @@ def _moved(plan: Plan, domain: Domain, seed: int) -> float:
             ]
         )
 
-    first = plan.guarantee.events[0]
-    kind = "gaussian" if isinstance(first, GaussianEvent) else "laplace"
-    events = plan.guarantee.events
+    kind, events = _kind(plan), plan.guarantee.events
     if kind == "gaussian":
         allowed = math.sqrt(sum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianEvent)))
     else:
@@ -196,21 +208,45 @@ def _table(domain: Domain, base: EncodedRows, own: EncodedRows) -> _EncodedTable
     return _EncodedTable(domain, EncodedRows(numeric, np.concatenate([base.categorical, own.categorical])))
 
 
+class _Recorded:
+    """Draws noise, and keeps of every call its kind, its scale in steps, and what was drawn."""
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self.noise = noise
+        self.calls: list[tuple[str, float, Integers]] = []
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        self.calls.append(("gaussian", scale, drawn := self.noise.gaussian(values, scale)))
+        return drawn
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        self.calls.append(("laplace", scale, drawn := self.noise.laplace(values, scale)))
+        return drawn
+
+
 def _laws(plan: Plan, rng: np.random.Generator) -> list[str]:
-    """Say in what the noise of releases differs from the law and scale that they state."""
+    """Say in what the noise of a release differs from what the release states.
+
+    What is released must be what the source drew, at the scale that is stated; and the source's draws at that
+    scale must have their law.
+    """
     domain = plan.study.domain
     rows = Space(len(domain.numeric), _categories(domain)).random(rng, BASE)
-    summary = plan.summarise(_EncodedTable(domain, rows))
-    exact: Any = _Exact()
-    still, noise = plan.privatise(summary, exact), OpenDPNoise()
-    kinds = {vector.noise for vector in still.vectors.values()}
-    numbers = sum(len(vector.values) for vector in still.vectors.values())
-    drawn: dict[str, list[Floats]] = {kind: [] for kind in kinds}
-    for _ in range(max(DRAWS_MIN[kind] for kind in kinds) // numbers + 1):
-        for name, vector in plan.privatise(summary, noise).vectors.items():
-            steps = np.array(vector.values, dtype=np.int64) - np.array(still.vectors[name].values)
-            drawn[vector.noise].append(np.ldexp(steps.astype(np.float64), vector.exponent) / vector.scale)
-    return [what for kind, parts in drawn.items() for what in wrong_in(kind, np.concatenate(parts))]
+    recorded: Any = _Recorded(OpenDPNoise())
+    vectors = list(plan.privatise(plan.summarise(_EncodedTable(domain, rows)), recorded).vectors.values())
+    stated = [(v.noise, math.ldexp(v.scale, -v.exponent), list(v.values)) for v in vectors]
+    if len(stated) != len(recorded.calls):
+        return ["there are other draws than numbers"]
+    wrong = []
+    for (kind, scale, values), (drawn_kind, drawn_scale, drawn) in zip(stated, recorded.calls, strict=True):
+        if kind != drawn_kind or abs(drawn_scale / scale - 1) > SCALE_TOLERANCE:
+            wrong.append("another kind or scale is stated than was drawn")
+        elif values != drawn.tolist():
+            wrong.append("other numbers are released than were drawn")
+        else:
+            zeros = np.zeros(DRAWS_MIN[kind], dtype=np.int64)
+            wrong += wrong_in(kind, getattr(recorded.noise, kind)(zeros, drawn_scale) / scale)
+    return wrong
 
 
 def _level(
@@ -234,7 +270,11 @@ def _level(
 
 
 def _released(procedure: Procedure, study: Study, plan: Plan, rows: Any, noise: NoiseSource) -> Release:
-    table = ArrayTable.of(Sample(dict(rows)), study.domain)
+    table: Any = (
+        CountedTable(study.domain, rows, np.arange(len(rows)))
+        if isinstance(rows, np.ndarray)
+        else ArrayTable.of(Sample(dict(rows)), study.domain)
+    )
     release = plan.privatise(plan.summarise(table), noise)
     check_release(procedure, study, release)
     return release
