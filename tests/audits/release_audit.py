@@ -22,15 +22,12 @@ from tacit_protocol.privacy.guarantee import (
     ApproximateEvent,
     GaussianEvent,
     LaplaceEvent,
-    RandomisedAnswers,
 )
 from tacit_protocol.privacy.k_norm_mechanism import ProductBody
 from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
-from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.base import Procedure, planned
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.randomised_answers.answered_column import AnsweredColumnPlan, BesideAnswers
 from tacit_protocol.procedures.relay import combined, relay_of
 
 Floats = npt.NDArray[np.float64]
@@ -395,17 +392,8 @@ class DecisionRuns:
 def summarise(study: Study, table: Table) -> Any:
     """Return a procedure's summary, with the units in the same order for every table of a size."""
     procedure: Any = procedure_named(study.procedure)
-    plan = procedure.beside(study) if isinstance(procedure, BesideAnswers) else planned(procedure, study)
-    plan = plan if isinstance(plan, AnsweredColumnPlan) else None
-    if plan is not None and table.domain == plan.own:
-        answers = np.arange(table.units) % plan.codes
-        sent = RandomisedAnswers.of(answers, plan.codes, retention(study.budget.epsilon_micro, plan.codes))
-        received = Release(
-            units=table.units, guarantee=plan.costs[plan.sender.name], answers={plan.column.name: sent}
-        )
-        return combined(procedure, study, {"sender": received}, table).summary
     relay = relay_of(procedure, study)
-    if plan is None and relay is not None and table.domain == study.domain_of(relay.receiver):
+    if relay is not None and table.domain == study.domain_of(relay.receiver):
         received = {}
         for owner in relay.senders:
             domain = study.domain_of(owner)
