@@ -420,7 +420,8 @@ def test_every_procedure_is_in_the_table() -> None:
 def plan_functions() -> dict[CodeType, str]:
     """The functions of procedures that work out what a study fixes, by their code."""
     handed_on = planned_once(lambda _: None).__code__
-    return {type(found).plan.__code__: f"{name}.plan" for name, found in PROCEDURES.items()} | {
+    plans = {type(procedure).plan.__code__: name for name, procedure in PROCEDURES.items()}
+    return plans | {
         found.__wrapped__.__code__: f"{name}.{found.__name__}"
         for name, module in sys.modules.items()
         if name.startswith("tacit_protocol.procedures.")

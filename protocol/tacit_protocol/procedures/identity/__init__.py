@@ -280,29 +280,34 @@ class IdentityPlan(Plan):
             f"No departure from the stated distribution was shown: the categories of {names} may follow it",
         )
 
-    # Plans of studies.
-
-    def simulates(self) -> bool:
-        """Whether many studies can be simulated at once."""
-        return (self.parameters.samples, self.parameters.blocks) == (None, None)
-
-    def planned_test(self, units: int) -> PlannedIdentity:
-        """Return the method for simulated studies of so many units."""
+    def rejections(
+        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats | None:
+        """Return 1 or 0 of each study, whether it rejects; see ``SimulatedAtOnce``."""
         chosen = self.parameters
-        return PlannedIdentity(
+        if self.shared is not None or (chosen.samples, chosen.blocks) != (None, None):
+            return None
+        test = PlannedIdentity(
             chosen.method,
             self.probabilities,
-            units,
+            units[0],
             self.study.budget.epsilon,
             self.study.level,
             distance=chosen.distance,
             weights=chosen.weights,
             clipping=chosen.clipping,
         )
+        return self.simulated_rejections(test, laws[0], lots, rng)
 
-    def by_scores(self, scores: Scores, law: Floats, lots: Sequence[int], rng: np.random.Generator) -> Floats:
+    def scores(self, test: PlannedIdentity) -> Scores:
+        """Return what draws the scores of simulated studies."""
+        return test.scores()
+
+    def simulated_rejections(
+        self, test: PlannedIdentity, law: Floats, lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats:
         """Return 1 or 0 of each study, whether its score is beyond those of a simulated null."""
-        draws = null_draws(self.study.level, self.parameters.replicates)
+        scores, draws = self.scores(test), null_draws(self.study.level, self.parameters.replicates)
         return shared_rejections(
             lambda size: scores(law, size, rng),
             lambda: scores(self.probabilities, draws, rng),
@@ -388,14 +393,11 @@ class DecisionPlan(IdentityPlan):
         report(1.0)
         return {"method": self.method_words(release.units), "reject": release.decision}
 
-    def rejections(
-        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
-    ) -> Floats | None:
-        """Return 1 or 0 of each study, whether it rejects; None where its blocks are stated."""
-        if not self.simulates():
-            return None
-        test = self.planned_test(units[0])
-        return np.concatenate([test.decisions(laws[0], size, rng) for size in lots]).astype(np.float64)
+    def simulated_rejections(
+        self, test: PlannedIdentity, law: Floats, lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats:
+        """Return 1 or 0 of each study, whether its decision rejects."""
+        return np.concatenate([test.decisions(law, size, rng) for size in lots]).astype(np.float64)
 
 
 class PrivitDecision(DecisionPlan):
@@ -573,14 +575,6 @@ class StatisticPlan(IdentityPlan):
         draws = [clipped.simulate(np.random.default_rng(seed), scale, 1)[0] for seed in seeds]
         return _drawn_null(draws, self.study.level)
 
-    def rejections(
-        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
-    ) -> Floats | None:
-        """Return 1 or 0 of each study, whether it rejects; None where its samples are stated."""
-        if not self.simulates():
-            return None
-        return self.by_scores(self.planned_test(units[0]).scores(), laws[0], lots, rng)
-
 
 # Noisy counts.
 
@@ -674,17 +668,19 @@ class CountedIdentity(IdentityPlan, CountPlan):
         residuals = {"": (table.counts - expected) / spread}
         return residual_panel("Cells against the distribution", self.grid, residuals, {})
 
-    def rejections(
-        self, laws: Sequence[Floats], units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
-    ) -> Floats | None:
-        """Return 1 or 0 of each study, whether it rejects; None where owners mask."""
-        if self.shared is not None or not self.simulates():
-            return None
-        fit = self.fitted(units[0])
-        if fit.by_chi_square(self.null_kind):
-            found = fit.scores(laws[0], sum(lots), rng)
-            return np.array([float(fit.chi_square_pvalue(one) <= self.study.level) for one in found])
-        return self.by_scores(fit.scores, laws[0], lots, rng)
+    def scores(self, test: PlannedIdentity) -> Scores:
+        """Return what draws the scores of simulated studies, with the study's own noise."""
+        return self.fitted(test.units).scores
+
+    def simulated_rejections(
+        self, test: PlannedIdentity, law: Floats, lots: Sequence[int], rng: np.random.Generator
+    ) -> Floats:
+        """Return 1 or 0 of each study, whether its statistic is beyond the null's."""
+        fit = self.fitted(test.units)
+        if not fit.by_chi_square(self.null_kind):
+            return super().simulated_rejections(test, law, lots, rng)
+        found = fit.scores(law, sum(lots), rng)
+        return np.array([float(fit.chi_square_pvalue(one) <= self.study.level) for one in found])
 
 
 class Mcgof(CountedIdentity):
