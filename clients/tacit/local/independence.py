@@ -1,6 +1,7 @@
 """The joint independence test in one process, at one owner that holds all columns."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -34,7 +35,7 @@ class _Watched(JointIndependence):
 
     def plan(self, study: Study) -> JointPlan:
         found = super().plan(study)
-        found.watched = self._progress
+        found.summarise = partial(found.summarise, progress=self._progress)  # type: ignore[method-assign]
         return found
 
 
