@@ -8,6 +8,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -261,10 +262,8 @@ def _release(
     progress: Progress | None,
 ) -> Release:
     plan = planned(procedure, study)
-    if progress is not None:
-        plan = procedure.plan(study)
-        plan.watched = progress
-    release = plan.privatise(plan.summarise(table, order), noise)
+    told = {} if "progress" not in signature(plan.summarise).parameters else {"progress": progress}
+    release = plan.privatise(plan.summarise(table, order, **told), noise)
     check_release(procedure, study, release)
     return release
 

@@ -159,7 +159,6 @@ class Plan:
         shared: the noise that owners who mask share; None where every owner's release is read by itself.
         relay: who sends to whom in two rounds; None where every owner releases to the tester.
         candidates: how many candidates a release chooses from; 0 where it chooses none.
-        watched: told how far long sums are, where somebody waits for them in this process.
         rereads: whether it can read a release that was made for an earlier study.
         masked_numbers: what is masked, in the plural: "tables".
         lends_to: the procedures whose studies may read its releases as they are.
@@ -171,7 +170,6 @@ class Plan:
     shared: SharedNoise | None = None
     relay: Relay | None = None
     candidates: int = 0
-    watched: Progress | None = None
     rereads: ClassVar[bool] = False
     masked_numbers: ClassVar[str] = "sums"
     lends_to: ClassVar[frozenset[str]] = frozenset()

@@ -75,6 +75,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     require_work,
     row_warnings,
+    step,
     units_declared,
 )
 from tacit_protocol.procedures.masking import MaskedParameters
@@ -321,6 +322,12 @@ class JointPlan(Plan):
     ) -> None:
         self.study, self.parameters, self.variables = study, parameters, variables
 
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> JointSummary:
+        """Compute what the method privatises; ``progress`` is told how far it is."""
+        raise NotImplementedError
+
     def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:
         """Return a verdict's fields that the releases tell, by sender; ``units`` are by owner."""
         raise NotImplementedError
@@ -422,11 +429,6 @@ class KernelPlan(JointPlan):
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         return rows.reordered(order.permutation(rows.units)), by_owner
 
-    def report(self, part: float) -> None:
-        """Tell whoever watches what part is done."""
-        if self.watched is not None:
-            self.watched(part, "permuting")
-
     def gram(
         self, names: tuple[str, ...], rows: UnitRows, bandwidth_per_column: float = BANDWIDTH_PER_COLUMN
     ) -> UnitGram:
@@ -484,14 +486,16 @@ class PermutedDecision(KernelPlan):
             *self.cautions,
         )
 
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> PermutedStatistics:
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> PermutedStatistics:
         rows, by_owner = self.gathered(table, order or np.random.default_rng())
         values = permuted_statistics(
             [self.gram(names, rows) for names in self.variables],
             self.parameters.permutations,
             public_seed(self.study, PERMUTATIONS_STREAM),
             workers=workers_of(table),
-            progress=self.report,
+            progress=None if progress is None else step(progress, "permuting"),
         )
         return PermutedStatistics(rows.units, by_owner, values)
 
@@ -558,10 +562,12 @@ class BlocksTested(KernelPlan, VotePlan):
         senders = {name: count or 0 for name, count in _by_sender(self.study, units).items()}
         return self.hopes(senders) + self.cautions
 
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Votes:
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> Votes:
         order = order or np.random.default_rng()
         rows, by_owner = self.gathered(table, order)
-        blocks, rejecting = self.blocks(rows.units), 0
+        blocks, rejecting, report = self.blocks(rows.units), 0, step(progress, "permuting")
         lots = order.random(blocks)
         # Nothing of a block may be asked of another.
         for block, place in enumerate(block_places(rows.units, blocks)):
@@ -569,7 +575,7 @@ class BlocksTested(KernelPlan, VotePlan):
             seed = public_seed(self.study, BLOCKS_STREAM, block)
             squares = self.squares(tested, seed, workers_of(table))
             rejecting += self.vote.of(squares, lots[block])
-            self.report((block + 1) / blocks)
+            report((block + 1) / blocks)
         return Votes(rows.units, rejecting, by_owner)
 
     def squares(self, rows: UnitRows, seed: np.random.SeedSequence, workers: Workers) -> Floats:
@@ -665,7 +671,12 @@ class TableTested(JointPlan):
         senders = [count or 0 for count in _by_sender(self.study, units).values()]
         return table_warnings(self.table, self.study, senders, self.parameters.permutations)
 
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> HeldUnits:
+    def summarise(
+        self,
+        table: Table,
+        order: np.random.Generator | None = None,
+        progress: Progress | None = None,  # noqa: ARG002
+    ) -> HeldUnits:
         self.check_count(table.units)
         return self.table.read(table, order or np.random.default_rng())
 
@@ -741,10 +752,7 @@ class JointIndependence(Procedure):
         order: np.random.Generator | None = None,
     ) -> JointSummary:
         """Compute what the plan does of a table; ``order`` is for audits and simulations alone."""
-        plan = self.plan(study)
-        plan.watched = progress
-        summary: JointSummary = plan.summarise(table, order)
-        return summary
+        return self.plan(study).summarise(table, order, progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> Sequence[RowsPanel]:  # noqa: ARG002
         """Return rows of the estimates of a table."""
