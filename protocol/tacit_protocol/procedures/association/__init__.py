@@ -18,13 +18,15 @@ from tacit_protocol.procedures.association.plan import (
     TEST_OF_RANKS,
     AssociationParameters,
     AssociationPlan,
-    association_plan,
+    MaskedAssociation,
     fitting_noise,
+    separate_plan,
 )
 from tacit_protocol.procedures.association.verdict import AssociationResult
 from tacit_protocol.procedures.base import Procedure, QuestionTemplate
 from tacit_protocol.procedures.masking import is_masked
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
+from tacit_protocol.procedures.within_owners.plan import plan_within
 from tacit_protocol.procedures.within_owners.verdict import COCHRAN, FIELLER
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import Citation
@@ -80,7 +82,7 @@ class Association(Procedure):
 
     def plan(self, study: Study) -> AssociationPlan:
         """Return the plan in the study's noise, of values or of signs alone, or with masks."""
-        return association_plan(study)
+        return plan_within(study, separate_plan, MaskedAssociation)
 
     def test_of_ranks(self, study: Study) -> str | None:  # noqa: ARG002
         """Name Spearman's."""

@@ -82,21 +82,14 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
-    require_noise,
-    require_shared_columns,
     require_work,
     reuse_warnings,
     step,
 )
-from tacit_protocol.procedures.masking import MaskedParameters
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.within_owners.covariances import ReadPairs
-from tacit_protocol.procedures.within_owners.plan import (
-    ADVICE,
-    MaskedCovariances,
-    SeparateSums,
-    shared_within,
-)
+from tacit_protocol.procedures.within_owners.plan import ADVICE, MaskedCovariances, SeparateSums
 from tacit_protocol.procedures.within_owners.verdict import (
     BY_OWNER_MAX,
     STATED_MAX,
@@ -257,8 +250,6 @@ class Sums:
 class SeparateAssociation(AssociationPlan, SeparateSums):
     """Histograms of all columns, then sums of scores by the grades that follow from the noisy ones."""
 
-    noise: ClassVar[str]
-    """The kind of noise."""
     deviations: ClassVar[float] = 1.0
     """The standard deviation of noise of scale 1."""
     ranks_alone: ClassVar[bool] = True
@@ -270,8 +261,9 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
     told: ClassVar[tuple[str, str]] = ("values and grades", "noise counted")
     """Of what covariances are, and what is made of the noise, as a verdict's method says it."""
 
-    def __init__(self, study: Study, guarantee: Guarantee) -> None:
-        self.study, self.domain, self.guarantee = study, study.domain, guarantee
+    def __init__(self, study: Study, parameters: AssociationParameters, guarantee: Guarantee) -> None:
+        self.study, self.parameters, self.guarantee = study, parameters, guarantee
+        self.domain = study.domain
         self.columns = len(self.domain.columns)
 
     # What leaves.
@@ -352,14 +344,11 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
         part = self.parts(sums.units, sums)[place]
         return self.noisy((part,), noise)[part.name]
 
-    def check_work(self) -> None:
-        """Raise StudyError where a verdict would take too long."""
-
     def reread(self, owner: Owner, source: Study, release: Release) -> Release:
         """Return a release as it is, where it was made for the same columns and budget, with this noise."""
         if source.procedure == self.study.procedure:
             made = parse_parameters(AssociationParameters, source).noise
-            if made != self.noise:
+            if made != self.kind:
                 raise StudyError("the reused release was made with another noise; use the same")
         return super().reread(owner, source, release)
 
@@ -410,7 +399,7 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
     ) -> OwnerSums:
         """Return a pair's weighted noisy sums in a release as sums of scores."""
         scale = release.vectors[SCORES].scale
-        return rank_block(release.units, columns, products, scale, grades, self.noise == "laplace")
+        return rank_block(release.units, columns, products, scale, grades, self.kind == "laplace")
 
     def of_intervals(self, blocks: Sequence[OwnerSums]) -> Sequence[OwnerSums]:
         """Return a pair's blocks as intervals count their noise."""
@@ -513,7 +502,6 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
 class GaussianAssociation(SeparateAssociation):
     """Scores of values and of grades, in Gaussian noise: both vectors share mu."""
 
-    noise: ClassVar[str] = "gaussian"
     ranks_alone: ClassVar[bool] = False
 
     @property
@@ -564,7 +552,7 @@ class GaussianAssociation(SeparateAssociation):
 class LaplaceAssociation(SeparateAssociation):
     """Sums of ranks alone in Laplace noise, after histograms where units are enough: they share epsilon."""
 
-    noise: ClassVar[str] = "laplace"
+    kind: ClassVar[str] = "laplace"
     deviations: ClassVar[float] = math.sqrt(2)
     told: ClassVar[tuple[str, str]] = ("grades", "Laplace noise simulated")
 
@@ -724,6 +712,9 @@ class MaskedAssociation(MaskedCovariances, AssociationPlan):
     """Covariances of bounded scores within owners, of which the sum of all is read."""
 
     pairs: ScorePairs
+
+    def __init__(self, separate: SeparateAssociation, shared: SharedNoise) -> None:
+        super().__init__(separate.study, shared, ScorePairs(separate.domain))
 
     @property
     def released(self) -> str | None:
@@ -885,26 +876,11 @@ def separate_plan(study: Study) -> SeparateAssociation:
     signs = all(isinstance(own, CategoricalColumn) and len(own.levels) == 2 for own in domain.columns)
     found: SeparateAssociation
     if parameters.noise == "laplace":
-        kind = LaplaceSigns if signs else LaplaceAssociation
-        found = kind(study, choice_guarantee(study.budget))
+        laplace = LaplaceSigns if signs else LaplaceAssociation
+        found = laplace(study, parameters, choice_guarantee(study.budget))
     else:
-        found = (GaussianSigns if signs else GaussianAssociation)(study, gaussian_guarantee(study.budget))
+        gaussian = GaussianSigns if signs else GaussianAssociation
+        found = gaussian(study, parameters, gaussian_guarantee(study.budget))
     if found.release_size > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns")
     return found
-
-
-def association_plan(study: Study) -> AssociationPlan:
-    """Return the plan of a study; raises StudyError where it cannot be run as written."""
-    require_shared_columns(study)
-    if study.curator is not None:
-        raise StudyError("owners send their own releases here; leave the curator out")
-    separate, parameters = separate_plan(study), parse_parameters(AssociationParameters, study)
-    shared = shared_within(study, parameters, parameters.noise, lambda: separate.guarantee)
-    if shared is not None:
-        masked = MaskedAssociation(study, shared, ScorePairs(study.domain))
-        masked.require_drawable(1)
-        return masked
-    separate.check_work()
-    require_noise(lambda: separate.require_drawable(1))
-    return separate

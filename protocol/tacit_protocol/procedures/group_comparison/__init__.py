@@ -22,10 +22,12 @@ from tacit_protocol.procedures.base import Procedure, QuestionTemplate
 from tacit_protocol.procedures.group_comparison.plan import (
     GroupComparisonParameters,
     GroupsPlan,
+    MaskedGroups,
+    answered_plan,
     fitting_noise,
     group_columns,
-    groups_plan,
     ranks_test,
+    separate_plan,
 )
 from tacit_protocol.procedures.group_comparison.verdict import AnsweredGroupsResult, GroupComparisonResult
 from tacit_protocol.procedures.masking import is_masked
@@ -38,6 +40,7 @@ from tacit_protocol.procedures.populations import (
     with_effect,
     with_standard_effect,
 )
+from tacit_protocol.procedures.within_owners.plan import plan_within
 from tacit_protocol.procedures.within_owners.verdict import COCHRAN, FIELLER
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import Citation
@@ -106,7 +109,9 @@ class GroupComparison(Procedure):
 
     def plan(self, study: Study) -> GroupsPlan:
         """Return the plan in the study's noise, with masks, or beside another owner's answers."""
-        return groups_plan(study)
+        return (
+            answered_plan(study) if study.columns_apart else plan_within(study, separate_plan, MaskedGroups)
+        )
 
     def test_of_ranks(self, study: Study) -> str | None:
         """Name that of two groups, or of more; None where another owner holds the group."""

@@ -31,7 +31,6 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     public_seed,
     require_noise,
-    require_shared_columns,
     require_work,
     reuse_warnings,
     step,
@@ -80,12 +79,7 @@ from tacit_protocol.procedures.randomised_answers.answered_column import (
     beside,
 )
 from tacit_protocol.procedures.within_owners.covariances import ReadPairs
-from tacit_protocol.procedures.within_owners.plan import (
-    ADVICE,
-    MaskedCovariances,
-    SeparateSums,
-    shared_within,
-)
+from tacit_protocol.procedures.within_owners.plan import ADVICE, MaskedCovariances, SeparateSums
 from tacit_protocol.procedures.within_owners.verdict import (
     BY_OWNER_MAX,
     STATED_MAX,
@@ -292,11 +286,12 @@ class SeparateGroups(GroupsPlan, SeparateSums):
     def __init__(
         self,
         study: Study,
+        parameters: GroupComparisonParameters,
         columns: GroupColumns,
         features: GroupFeatures | GroupCells,
         guarantee: Guarantee,
     ) -> None:
-        self.study, self.guarantee, self.features = study, guarantee, features
+        self.study, self.parameters, self.guarantee, self.features = study, parameters, guarantee, features
         self.group, self.outcomes = columns.group, columns.outcomes
         self.moments = MomentRelease(features, MomentShares(1.0, 0.0))
 
@@ -313,9 +308,6 @@ class SeparateGroups(GroupsPlan, SeparateSums):
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> FeatureSums:  # noqa: ARG002
         """Sum the units' features, exactly."""
         return self.moments.sum(table)
-
-    def check_work(self) -> None:
-        """Raise StudyError where a verdict would take too long."""
 
     def reread(self, owner: Owner, source: Study, release: Release) -> Release:
         """Return a release as it is, where it was made for the same columns, groups, budget and noise."""
@@ -483,6 +475,7 @@ class GaussianGroups(SeparateGroups):
 class LaplaceGroups(SeparateGroups):
     """Soft cells and indicators in Laplace noise of pure epsilon."""
 
+    kind: ClassVar[str] = "laplace"
     counted: ClassVar[str] = "Laplace noise in its simulated null"
 
     features: GroupCells
@@ -539,8 +532,15 @@ class LaplaceGroups(SeparateGroups):
 class MaskedGroups(MaskedCovariances, GroupsPlan):
     """Covariances of two groups with features, within owners, of which the sum of all is read."""
 
-    def __init__(self, separate: SeparateGroups, shared: SharedNoise, pairs: GroupPairs) -> None:
-        super().__init__(separate.study, shared, pairs)
+    def __init__(self, separate: SeparateGroups, shared: SharedNoise) -> None:
+        """Take the sums that are not masked; raises StudyError where it is not two groups, or too much."""
+        study, features = separate.study, separate.features
+        if not isinstance(features, GroupFeatures) or features.groups != 2:
+            raise StudyError("masked sums compare two groups: list two levels of the group's column")
+        pairs = GroupPairs(*features.places)
+        if pairs.numbers > COORDINATES_MAX // len(study.owners):
+            raise StudyError("the study asks for too many numbers; use fewer columns or levels")
+        super().__init__(study, shared, pairs)
         self.group, self.outcomes = separate.group, separate.outcomes
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -811,35 +811,18 @@ def separate_plan(study: Study) -> SeparateGroups:
         StudyError: parameters, columns or budget do not suit it.
     """
     columns, budget = group_columns(study), study.budget
-    if parse_parameters(GroupComparisonParameters, study).noise == "laplace":
+    parameters = parse_parameters(GroupComparisonParameters, study)
+    if parameters.noise == "laplace":
         guarantee = laplace_sum_guarantee(budget)
         cells = fitting_cells(study, len(columns.group.levels), len(columns.outcomes))
-        features = GroupCells(*columns.places, cells=cells)
-        plan: SeparateGroups = LaplaceGroups(study, columns, features, guarantee)
+        soft = GroupCells(*columns.places, cells=cells)
+        plan: SeparateGroups = LaplaceGroups(study, parameters, columns, soft, guarantee)
     else:
-        plan = GaussianGroups(study, columns, GroupFeatures(*columns.places), gaussian_guarantee(budget))
+        features = GroupFeatures(*columns.places)
+        plan = GaussianGroups(study, parameters, columns, features, gaussian_guarantee(budget))
     if plan.features.dimension > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
     return plan
-
-
-def masked_plan(separate: SeparateGroups) -> MaskedGroups | None:
-    """Return the plan of owners who mask; None where every owner's sums are read by themselves.
-
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    study = separate.study
-    parameters = parse_parameters(GroupComparisonParameters, study)
-    shared = shared_within(study, parameters, parameters.noise, lambda: separate.guarantee)
-    if shared is None:
-        return None
-    if not isinstance(separate.features, GroupFeatures) or separate.features.groups != 2:
-        raise StudyError("masked sums compare two groups: list two levels of the group's column")
-    pairs = GroupPairs(*separate.features.places)
-    if pairs.numbers > COORDINATES_MAX // len(study.owners):
-        raise StudyError("the study asks for too many numbers; use fewer columns or levels")
-    return MaskedGroups(separate, shared, pairs)
 
 
 def answered_plan(study: Study) -> AnsweredGroups:
@@ -865,23 +848,6 @@ def answered_plan(study: Study) -> AnsweredGroups:
     masking_in(study, parameters)  # which refuses columns apart
     sums = GroupAnsweredSums(len(group.levels), len(own.numeric), levels)
     return AnsweredGroups(study, between, sums)
-
-
-def groups_plan(study: Study) -> GroupsPlan:
-    """Return the plan of a study; raises StudyError where it cannot be run as written."""
-    if study.columns_apart:
-        return answered_plan(study)
-    require_shared_columns(study)
-    if study.curator is not None:
-        raise StudyError("owners send their own releases here; leave the curator out")
-    separate = separate_plan(study)
-    masked = masked_plan(separate)
-    if masked is not None:
-        masked.require_drawable(1)
-        return masked
-    separate.check_work()
-    require_noise(lambda: separate.require_drawable(1))
-    return separate
 
 
 def ranks_test(group: CategoricalColumn) -> str:

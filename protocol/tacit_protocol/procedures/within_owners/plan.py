@@ -1,8 +1,9 @@
 """What plans of questions within owners share: sums that each owner releases, or masked covariances."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import sqrt
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -10,7 +11,8 @@ from scipy.special import ndtri
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, noise_scales
-from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
+from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.procedures.base import require_noise, require_shared_columns
 from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in, total_of
 from tacit_protocol.procedures.plan import SumPlan
 from tacit_protocol.procedures.within_owners.covariances import (
@@ -33,6 +35,13 @@ class SeparateSums(SumPlan):
     """Sums of which every owner's are read by themselves, also those of an earlier study of the same kind."""
 
     rereads: ClassVar[bool] = True
+    kind: ClassVar[str] = "gaussian"
+    """The kind of noise."""
+
+    parameters: MaskedParameters
+
+    def check_work(self) -> None:
+        """Raise StudyError where a verdict would take too long."""
 
     def reread(self, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return a release as it is, where it was made for the same columns and budget."""
@@ -109,19 +118,31 @@ class MaskedCovariances(SumPlan):
         return self.shared.caveats(self.masked_numbers, WITHIN_ALONE)
 
 
-def shared_within(
-    study: Study, parameters: MaskedParameters, noise: str, claim: Callable[[], Guarantee]
-) -> SharedNoise | None:
-    """Return the noise that owners share whose covariances within themselves are masked; None elsewhere.
+SeparateT = TypeVar("SeparateT", bound=SeparateSums)
+MaskedT = TypeVar("MaskedT", bound=MaskedCovariances)
 
-    ``noise`` is the kind that the study asks for, ``claim`` what it guarantees of sums that are not masked.
+
+def plan_within(
+    study: Study,
+    separate_plan: Callable[[Study], SeparateT],
+    masked_plan: Callable[[SeparateT, SharedNoise], MaskedT],
+) -> SeparateT | MaskedT:
+    """Return the plan of a study: owners' sums that are read by themselves, or covariances that they mask.
 
     Raises:
-        StudyError: the study asks for masks that cannot be made, or for averages of a unit's rows.
+        StudyError: the study cannot be run as written.
     """
-    if parameters.aggregation == "separate" and parameters.colluders is None:
-        return None
-    shared = shared_noise_in(study, parameters, noise, claim)
-    if shared is not None and study.averages_rows:
+    require_shared_columns(study)
+    if study.curator is not None:
+        raise StudyError("owners send their own releases here; leave the curator out")
+    separate = separate_plan(study)
+    shared = shared_noise_in(study, separate.parameters, separate.kind, lambda: separate.guarantee)
+    if shared is None:
+        separate.check_work()
+        require_noise(partial(separate.require_drawable, 1))
+        return separate
+    if study.averages_rows:
         raise StudyError(ONE_ROW)
-    return shared
+    masked = masked_plan(separate, shared)
+    masked.require_drawable(1)
+    return masked
