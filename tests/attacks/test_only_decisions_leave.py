@@ -31,8 +31,10 @@ from made_studies import SeededNoise
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.procedures import curated_two_sample, joint_independence
+from tacit_protocol.procedures import curated_two_sample
 from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.joint_independence import plan as joint_independence
 from tacit_protocol.verification import verify_transcript
 from tacit_services.agent.schema import State
 from tacit_services.agent.study.studies import study_row
@@ -178,7 +180,7 @@ def play(folder: Path, case: str, plant: Callable[[Any], None] | None = None) ->
         assert canaries.shape == statistics.shape
         return bool(genuine(canaries, *arguments, **options))
 
-    procedure = next(p for p in vars(module).values() if getattr(p, "name", None) == case)()
+    procedure = type(procedure_named(case))()
     procedures: dict[str, Procedure] = {case: procedure}
     with pytest.MonkeyPatch.context() as patch, logs() as logged:
         patch.setattr(module, "permutation_decision", decide_on_canaries)
@@ -268,8 +270,15 @@ def after_release(change: Callable[[Release, Any], Release]) -> Plant:
     """Have a procedure's release changed, or something done with what its noise was."""
 
     def plant(procedure: Any) -> None:
-        genuine = procedure.privatise
-        procedure.privatise = lambda study, summary, noise: change(genuine(study, summary, noise), noise)
+        planned = procedure.plan
+
+        def plan(study: Any) -> Any:
+            found = planned(study)
+            genuine = found.privatise
+            found.privatise = lambda summary, noise: change(genuine(summary, noise), noise)
+            return found
+
+        procedure.plan = plan
 
     return plant
 
@@ -297,7 +306,14 @@ def release_a_noisy_statistic(release: Release, noise: Any) -> Release:
 def unchecked(procedure: Any) -> None:
     """Plant: a release that holds a noisy statistic beside the decision, and nobody who checks it."""
     after_release(release_a_noisy_statistic)(procedure)
-    procedure.check_release = lambda *_: None
+    planned = procedure.plan
+
+    def plan(study: Any) -> Any:
+        found = planned(study)
+        found.check_release = lambda _: None
+        return found
+
+    procedure.plan = plan
 
 
 def test_an_error_that_quotes_a_statistic_declines_without_it(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from tacit_protocol.privacy import laplace_mechanism
 from tacit_protocol.privacy.exact_sums import GridError
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.k_norm_mechanism import ProductBody
-from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.counts import release as counts_release
 from tacit_protocol.procedures.curated_distance_correlation import plan as distance_plan
 from tacit_protocol.procedures.curated_distance_correlation import release as distance_release
@@ -37,6 +36,7 @@ from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivi
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release import release as embedding_release
 from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
+from tacit_protocol.procedures.joint_independence import plan as joint_independence
 from tacit_protocol.procedures.screening.answered import CountedScreening
 from tacit_protocol.procedures.two_sample import release as kernel_release
 

@@ -30,7 +30,6 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
-    require_noise,
     require_work,
     reuse_warnings,
     step,

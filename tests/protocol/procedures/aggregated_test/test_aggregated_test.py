@@ -13,8 +13,8 @@ from two_sample_cases import SeededNoise, domain_of
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures import aggregated_test
 from tacit_protocol.procedures.aggregated_test import AggregatedTest, TestName
+from tacit_protocol.procedures.aggregated_test import plan as aggregated_test
 from tacit_protocol.procedures.aggregated_test.statistic import (
     TESTS,
     BlockTest,

@@ -12,7 +12,6 @@ from two_sample_cases import SeededNoise, domain_of
 from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.aggregation import (
     BLOCK_PERMUTATIONS,
     REJECTIONS,
@@ -26,6 +25,7 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependenceDecision,
     JointIndependenceResult,
 )
+from tacit_protocol.procedures.joint_independence import plan as joint_independence
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]
