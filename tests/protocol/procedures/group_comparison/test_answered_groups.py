@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from local_noise import seeded_noise
 from made_studies import made_study
 from two_sample_cases import MemoryTable
 
@@ -291,10 +292,11 @@ WIDE_LAWS: dict[str, Any] = {
 def test_bounds_that_noise_makes_useless_are_warned_of_beside_answers(law: str) -> None:
     """600 units: of 8 studies at least five, as of groups that the owner knows; where bounds fit, none."""
     rng, (made, bounds), warned = np.random.default_rng(35), WIDE_LAWS[law], 0
-    for _ in range(8):
-        column = tacit.local.randomise_column(rng.choice(["a", "b"], 600), epsilon=1, bounds=["a", "b"])
-        outcomes = pa.table({"age": made(rng.standard_normal(600))})
-        result = tacit.local.group_comparison(outcomes, group=column, epsilon=1, bounds={"age": bounds})
+    for run in range(8):
+        with seeded_noise(run):
+            column = tacit.local.randomise_column(rng.choice(["a", "b"], 600), epsilon=1, bounds=["a", "b"])
+            outcomes = pa.table({"age": made(rng.standard_normal(600))})
+            result = tacit.local.group_comparison(outcomes, group=column, epsilon=1, bounds={"age": bounds})
         first = result.warnings[0]
         warned += f"age ({bounds[0]} to {bounds[1]})" in first and first.endswith("narrower public bounds")
     assert warned == 0 if law.startswith("bounds") else warned >= 5
