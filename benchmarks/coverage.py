@@ -69,7 +69,7 @@ from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures import association, group_comparison
 from tacit_protocol.procedures.counts.homogeneity import differences
 from tacit_protocol.procedures.counts.independence_table import cramers_v
-from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.group_comparison.statistic import mean_difference
 from tacit_protocol.procedures.survival import curves
@@ -560,7 +560,7 @@ def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
 def mmd_truth(kind: str, features: str, curated: bool, epsilon: float) -> float:
     """Return the squared MMD of the law, in the study's own public features."""
     study = mmd_study(features, curated, epsilon)
-    release = curated_plan(study).release if curated else two_sample_plan(study).release
+    release = CuratedTwoSample().plan(study).release if curated else two_sample_plan(study).release
     drawn = samples(kind, (POPULATION, POPULATION), np.random.default_rng(1))
     means = []
     for values in drawn:

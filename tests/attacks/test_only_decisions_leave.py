@@ -31,8 +31,10 @@ from made_studies import SeededNoise
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.procedures import curated_two_sample, joint_independence
+from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.curated_two_sample import plan as curated_two_sample
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.verification import verify_transcript
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import study_row
@@ -178,7 +180,7 @@ def play(folder: Path, case: str, plant: Callable[[Any], None] | None = None) ->
         assert canaries.shape == statistics.shape
         return bool(genuine(canaries, *arguments, **options))
 
-    procedure = next(p for p in vars(module).values() if getattr(p, "name", None) == case)()
+    procedure = type(procedure_named(case))()
     procedures: dict[str, Procedure] = {case: procedure}
     with pytest.MonkeyPatch.context() as patch, logs() as logged:
         patch.setattr(module, "permutation_decision", decide_on_canaries)

@@ -12,7 +12,7 @@ from release_audit import FixedTable, Neighbours
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import embedding_release
-from tacit_protocol.procedures.curated_two_sample import plan as curated_two_sample
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.two_sample import release as kernel_two_sample
 
 BLACK_BOX_EPSILON = 4.0
@@ -110,7 +110,7 @@ def farthest_units(
 
 FEATURES = {
     "kernel_two_sample": lambda asked: kernel_two_sample.plan_of(asked).release.features,
-    "curated_two_sample": lambda asked: curated_two_sample.plan_of(asked).release.features,
+    "curated_two_sample": lambda asked: CuratedTwoSample().plan(asked).release.features,
     "embedding_release": lambda asked: embedding_release.plan_of(asked).features,
 }
 

@@ -28,7 +28,7 @@ from tacit_protocol.privacy.k_norm_mechanism import ProductBody
 from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
 from tacit_protocol.privacy.randomised_response import retention
-from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Procedure, planned
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.randomised_answers.answered_column import BesideAnswers
 from tacit_protocol.procedures.relay import combined, relay_of
@@ -413,6 +413,4 @@ def summarise(study: Study, table: Table) -> Any:
             held = FixedTable(domain, (EncodedChunk(rows, levels, None, table.units),))
             received[owner.name] = procedure.privatise(study, procedure.summarise(study, held), Answering())
         return combined(procedure, study, received, table).summary
-    if "order" not in procedure.summarise.__annotations__:
-        return procedure.summarise(study, table)
-    return procedure.summarise(study, table, order=np.random.default_rng(0))
+    return planned(procedure, study).summarise(table, np.random.default_rng(0))
