@@ -71,7 +71,7 @@ from tacit_protocol.procedures.association.plan import separate_plan as associat
 from tacit_protocol.procedures.association.statistic import estimated as estimated_correlation
 from tacit_protocol.procedures.counts.homogeneity import differences
 from tacit_protocol.procedures.counts.independence_table import cramers_v
-from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.group_comparison.plan import separate_plan as groups_plan
 from tacit_protocol.procedures.group_comparison.statistic import mean_difference
@@ -563,7 +563,7 @@ def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
 def mmd_truth(kind: str, features: str, curated: bool, epsilon: float) -> float:
     """Return the squared MMD of the law, in the study's own public features."""
     study = mmd_study(features, curated, epsilon)
-    release = curated_plan(study).release if curated else KernelTwoSample().plan(study).release
+    release = (CuratedTwoSample() if curated else KernelTwoSample()).plan(study).release
     drawn = samples(kind, (POPULATION, POPULATION), np.random.default_rng(1))
     means = []
     for values in drawn:

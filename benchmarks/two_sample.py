@@ -207,7 +207,8 @@ class Method:
                 asked.tables["x"].domain, asked.parameters, curated=True, epsilon=epsilon, run=asked.run
             )
             if summary is None:
-                summary = procedure.summarise(study, PooledTable(study.domain, asked.tables), order=asked.rng)
+                table = PooledTable(study.domain, asked.tables)
+                summary = procedure.plan(study).summarise(table, asked.rng)
                 if asked.parameters.get("release") == "permutation":
                     statistics = np.asarray(summary.exact)
                     rank = 1 + int(np.sum(statistics[1:] >= statistics[0]))

@@ -31,8 +31,8 @@ from made_studies import SeededNoise
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.procedures import curated_two_sample
 from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.curated_two_sample import plan as curated_two_sample
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.joint_independence import plan as joint_independence
 from tacit_protocol.verification import verify_transcript

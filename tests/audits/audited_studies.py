@@ -13,7 +13,7 @@ from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import embedding_release
-from tacit_protocol.procedures.curated_two_sample import plan as curated_two_sample
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 BLACK_BOX_EPSILON = 4.0
@@ -111,7 +111,7 @@ def farthest_units(
 
 FEATURES = {
     "kernel_two_sample": lambda asked: KernelTwoSample().plan(asked).release.features,
-    "curated_two_sample": lambda asked: curated_two_sample.plan_of(asked).release.features,
+    "curated_two_sample": lambda asked: CuratedTwoSample().plan(asked).release.features,
     "embedding_release": embedding_release.features_of,
 }
 

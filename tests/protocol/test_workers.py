@@ -13,7 +13,7 @@ from two_sample_cases import MemoryTable, domain_of
 from tacit_protocol.domain import ONE_WORKER, ItemT, PooledTable, ResultT, SharedT, ThreadWorkers, Workers
 from tacit_protocol.features.kernels import KernelMixture, ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.procedures.base import LegacyPlan, planned
+from tacit_protocol.procedures.base import planned
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.permutation import statistic
 from tacit_protocol.procedures.permutation.statistic import permuted_statistics
@@ -104,8 +104,6 @@ def test_the_tables_workers_permute(
     def summary(workers: Workers, progress: Any = None) -> Any:
         order = np.random.default_rng(2)
         plan: Any = planned(PROCEDURES[name], study)
-        if isinstance(plan, LegacyPlan):
-            return PROCEDURES[name].summarise(study, table_of(workers), progress, order)
         return plan.summarise(table_of(workers), order, progress)
 
     found = summary(workers, lambda part, step: parts.append(part))

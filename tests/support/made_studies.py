@@ -15,7 +15,7 @@ from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, check_release
+from tacit_protocol.procedures.base import Procedure, check_release, planned
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -174,9 +174,16 @@ def uniform(domain: Domain, rows: int, seed: int) -> MemoryTable:
     return MemoryTable(domain, rng.random((rows, len(domain.numeric))), categorical)
 
 
-def release_of(procedure: Procedure, study: Study, table: Table, noise: NoiseSource, **given: Any) -> Release:
+def release_of(
+    procedure: Procedure,
+    study: Study,
+    table: Table,
+    noise: NoiseSource,
+    order: np.random.Generator | None = None,
+) -> Release:
     """What a sender releases of a table, as its tester takes it."""
-    release = procedure.privatise(study, procedure.summarise(study, table, **given), noise)
+    plan = planned(procedure, study)
+    release = plan.privatise(plan.summarise(table, order), noise)
     check_release(procedure, study, release)
     return release
 

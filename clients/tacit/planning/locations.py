@@ -36,7 +36,7 @@ from tacit_protocol.features.mean_embedding import (
 from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent
-from tacit_protocol.procedures.curated_two_sample import plan
+from tacit_protocol.procedures.curated_two_sample import parameters as curated
 from tacit_protocol.procedures.curated_two_sample.release import MOMENT_CENTRE_SHARE, balance
 from tacit_protocol.procedures.populations import Amounts as Effect
 from tacit_protocol.procedures.populations import EffectError, with_effect
@@ -790,7 +790,7 @@ def _planned_test(
         raise InputError(f"epsilon and delta: {error}") from error
     multiplier = next(e.noise_multiplier for e in guarantee.events if isinstance(e, GaussianEvent))
     x, y = sizes
-    share = plan.MEAN_SHARE if setting == "curator" else release.MEAN_SHARE
+    share = curated.MEAN_SHARE if setting == "curator" else release.MEAN_SHARE
     mean, moment = multiplier / math.sqrt(share), multiplier / math.sqrt(1 - share)
     if setting == "curator":
         # One draw on the difference, and one on the second moment of both samples together.

@@ -1,12 +1,11 @@
 """What a procedure is: the only place where messages, privacy and statistics meet."""
 
-import inspect
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -17,9 +16,8 @@ from tacit_protocol.messages.study import Owner, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, DELTA_UNITS, Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.masking import MASKED_BITS, Masking, SharedNoise, units_max
+from tacit_protocol.procedures.masking import Masking
 from tacit_protocol.procedures.plan import (
-    Combined,
     Fields,
     Panel,
     Plan,
@@ -151,7 +149,7 @@ class Procedure(Protocol):
         Raises:
             StudyError: the study's parameters, domain or owners do not suit the procedure.
         """
-        return LegacyPlan(self, study)
+        raise NotImplementedError
 
     # What a study's plan says, by its study.
 
@@ -593,47 +591,7 @@ def step(
 
 
 PLANS_KEPT = 16
-"""Plans of one kind that a process keeps: those of the studies that it looked at last."""
-
-PlanT = TypeVar("PlanT")
-Further = ParamSpec("Further")
-
-
-class _PlannedStudy:
-    """A study that is asked for its plan: equal to itself alone, so that no content is compared."""
-
-    def __init__(self, study: Study, further: Callable[[Study], Any]) -> None:
-        self.study = study
-        self.plan = further
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PlannedStudy) and other.study is self.study
-
-    def __hash__(self) -> int:
-        return id(self.study)
-
-
-def planned_once(
-    plan: Callable[Concatenate[Study, Further], PlanT],
-) -> Callable[Concatenate[Study, Further], PlanT]:
-    """Work out what a study fixes once, and hand it on to whoever asks about the same study again.
-
-    Check, cost, warnings, sums, noise, verdict and report of a study all rest on its plan. Owners, tester and
-    every verifier each work it out for themselves, from the bytes that were signed, as none of them takes
-    another's word for it: once a party, since :func:`~tacit_protocol.messages.study.read_study` makes one
-    object of the same bytes. ``plan`` depends on the study alone; what else it is given follows from the
-    study. A study that has no plan raises its error each time. ``forget()`` of what is returned drops what is
-    kept, for tests that change the code.
-    """
-    kept = lru_cache(PLANS_KEPT)(lambda asked: asked.plan(asked.study))
-
-    @wraps(plan)
-    def asked_once(study: Study, /, *args: Further.args, **options: Further.kwargs) -> PlanT:
-        found: PlanT = kept(_PlannedStudy(study, lambda study: plan(study, *args, **options)))
-        return found
-
-    asked_once.forget = kept.cache_clear  # type: ignore[attr-defined]
-    return asked_once
+"""Plans that a process keeps: those of the studies that it looked at last."""
 
 
 class _Asked:
@@ -672,161 +630,6 @@ def planned(procedure: Procedure, study: Study) -> Plan:
 
 planned.forget = _planned.cache_clear  # type: ignore[attr-defined]
 """Drops what is kept, for tests that change the code."""
-
-
-class SumsOfOwners:
-    """To be removed: what a procedure says and refuses where its owners mask; ``shared_noise`` is its own."""
-
-    masked_numbers: ClassVar[str] = "sums"
-    """What is masked, in the plural: "tables"."""
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise that owners share; None where every owner's release is read by itself."""
-        raise NotImplementedError
-
-    def masking(self, study: Study) -> Masking | None:
-        """Return who masks in a study; None where every owner's release is read by itself."""
-        shared = self.shared_noise(study)
-        return None if shared is None else shared.masking
-
-    def claim(self, study: Study) -> Guarantee:
-        """Return the guarantee towards the tester with the colluding owners that the study names."""
-        shared = self.shared_noise(study)
-        if shared is None:
-            raise TypeError("nobody masks in this study")
-        return shared.claim
-
-    def asked_of_masks(self, study: Study) -> tuple[str, ...]:
-        """Say to whoever plans what masks gain, hide and cost; nothing where nobody masks."""
-        shared = self.shared_noise(study)
-        return () if shared is None else (shared.asked(self.masked_numbers),)
-
-    def require_room(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where masked sums of so many units might not be told from their wrapping."""
-        masking = self.masking(study)
-        most = None if masking is None else units_max(len(masking.names), MASKED_BITS)
-        if most is not None and max(units.values(), default=0) > most:
-            raise PublicRuleError("too-many-units", "so many units do not add up below 2^64 steps")
-
-
-class LegacyPlan(Plan):
-    """To be removed: a procedure whose methods take the study, as a plan."""
-
-    def __init__(self, procedure: Any, study: Study) -> None:
-        self.study, self.procedure = study, procedure
-
-    def _own(self, name: str) -> bool:
-        """Whether the procedure has a method of its own of that name."""
-        found = getattr(type(self.procedure), name, None)
-        return found is not None and found is not getattr(Procedure, name, None)
-
-    def __getattribute__(self, name: str) -> Any:
-        got = object.__getattribute__
-        if name not in {"guarantee", "release_size", "shared", "relay", "candidates", "rereads", "lends_to"}:
-            return got(self, name)
-        procedure, study, own = got(self, "procedure"), got(self, "study"), got(self, "_own")
-        if name == "rereads":
-            return own("reread")
-        if name == "lends_to":
-            return getattr(procedure, "borrowers", frozenset())
-        method, default = {
-            "guarantee": ("cost", None),
-            "release_size": ("release_size", 0),
-            "shared": ("shared_noise", None),
-            "relay": ("relay", None),
-            "candidates": ("candidates", 0),
-        }[name]
-        return getattr(procedure, method)(study) if own(method) else default
-
-    @property
-    def verdict_type(self) -> type[BaseVerdict] | None:
-        return self.procedure.verdict_type(self.study) if self._own("verdict_type") else None
-
-    def check_units(self, units: Mapping[str, int]) -> None:
-        if self._own("check_units"):
-            self.procedure.check_units(self.study, units)
-
-    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(self.procedure.warnings(self.study, units))
-
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Any:
-        if "order" in inspect.signature(self.procedure.summarise).parameters and order is not None:
-            return self.procedure.summarise(self.study, table, order=order)
-        return self.procedure.summarise(self.study, table)
-
-    def adapt(self, summary: Any, noise: NoiseSource) -> Any:
-        if self._own("adapt"):
-            return self.procedure.adapt(self.study, summary, noise)
-        return summary
-
-    def privatise(self, summary: Any, noise: NoiseSource) -> Release:
-        found: Release = self.procedure.privatise(self.study, summary, noise)
-        return found
-
-    def check_release(self, release: Release) -> None:
-        self.procedure.check_release(self.study, release)
-
-    def check_received(self, name: str, release: Release) -> None:
-        if self._own("check_received_of"):
-            self.procedure.check_received_of(self.study, name, release)
-        else:
-            self.procedure.check_received(self.study, release)
-
-    def combine(self, received: Releases, table: Table) -> Combined:
-        found: Combined
-        if self._own("combine_all"):
-            found = self.procedure.combine_all(self.study, received, table)
-        else:
-            (release,) = received.values()
-            found = self.procedure.combine(self.study, release, table)
-        return found
-
-    def reread(self, owner: Owner, source: Study, release: Release) -> Release:
-        found: Release = self.procedure.reread(self.study, owner, source, release)
-        return found
-
-    def check_reread(self, release: Release) -> None:
-        if self._own("check_reread"):
-            self.procedure.check_reread(self.study, release)
-        else:
-            check_release(self.procedure, self.study, release)
-
-    def check_borrower(self, study: Study) -> None:
-        self.procedure.check_borrower(study, self.study)
-
-    def conclude(
-        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
-    ) -> BaseVerdict:
-        found: BaseVerdict
-        if self.relay is None:
-            found = self.procedure.assemble(self.study, releases, progress)
-        else:
-            found = self.procedure.conclude(self.study, units, releases, progress)
-        return found
-
-    def describe_request(self) -> tuple[str, ...]:
-        return tuple(self.procedure.describe_request(self.study)) if self._own("describe_request") else ()
-
-    def record_of(self, name: str) -> str:
-        return str(self.procedure.record_of(self.study, name)) if self._own("record_of") else ""
-
-    @property
-    def released(self) -> str | None:
-        return str(self.procedure.what_is_released(self.study)) if self._own("what_is_released") else None
-
-    @property
-    def cited(self) -> tuple[Citation, ...] | None:
-        return tuple(self.procedure.works(self.study)) if self._own("works") else None
-
-    def meaning(self, verdict: Fields) -> Meaning:
-        own = self._own("meaning")
-        return self.procedure.meaning(self.study, verdict) if own else super().meaning(verdict)
-
-    def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        return self.procedure.null(self.study, verdict, releases) if self._own("null") else None
-
-    def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:
-        return tuple(self.procedure.panels(self.study, verdict, releases)) if self._own("panels") else ()
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

@@ -1,66 +1,87 @@
-"""What a curated two-sample study chooses: parameters, the form they stand for, and what is released.
+"""Plans of the two-sample test at a curator: each is one release of both samples, and the test made of it.
 
 The difference that a hopeless study could not see is a very large one: half of a sample's units moved across
 a column, or a squared MMD of the squared norm of the features.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 from scipy.special import ndtri
 
-from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, PooledTable, Table
-from tacit_protocol.features.additive import AdditiveRelease
-from tacit_protocol.features.kernels import FeatureMap, ProductKernel
-from tacit_protocol.features.mean_embedding import (
-    BANDWIDTH_POINTS,
-    FeatureParameters,
-    Share,
-    acting_parameters,
-    additive_features,
-    draw_locations,
-    idle_parameter,
-    kernel_features,
-    median_distance,
+from tacit_protocol.domain import (
+    CategoricalColumn,
+    Domain,
+    EncodedChunk,
+    PooledTable,
+    Table,
+    Workers,
+    workers_of,
 )
-from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
-from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
-from tacit_protocol.messages.study import PartyName, Study
+from tacit_protocol.features.additive import AdditiveRelease
+from tacit_protocol.features.mean_embedding import additive_features
+from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares, read_second_moment
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import (
     SumPart,
+    check_layout,
     gaussian_guarantee,
     halved_guarantee,
     mu_of,
     noise_scales,
+    release_sums,
     require_drawable,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
-from tacit_protocol.procedures.aggregation import BLOCKS_MAX
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.permutation_test import (
+    decision_guarantee,
+    decision_xi,
+    permutation_decision,
+    rank_max,
+)
 from tacit_protocol.procedures.base import (
+    HOPELESS,
+    Fields,
+    Progress,
     PublicRuleError,
     ReleaseError,
+    Releases,
     StudyError,
-    parse_parameters,
-    planned_once,
+    common_fields,
+    decided,
     public_seed,
     require_noise,
+    require_work,
+    step,
+)
+from tacit_protocol.procedures.curated_two_sample.parameters import (
+    FEATURE_WORDS,
+    LOCATIONS_STREAM,
+    NULL_STREAM,
+    PAPER_REGULARISATION,
+    STATISTIC_REGULARISATION,
+    CuratedTwoSampleParameters,
+    Form,
+    Permuted,
+    features_of,
+    permuted_of,
+    ridge_features,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
-    KERNEL_UNITS_MAX,
     PermutationSizeError,
-    PermutedFeatures,
     PermutedKernel,
     check_choices,
     check_kernel,
+    draw_choices,
 )
 from tacit_protocol.procedures.curated_two_sample.release import (
     MOMENT_CENTRE_SHARE,
+    STATISTIC,
     CuratedAdditiveRelease,
     CuratedMomentRelease,
     CuratedSums,
@@ -70,410 +91,612 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     UnequalSamplesError,
     centre_share,
     require_equal,
+    ridge_laws,
+    ridge_pvalue,
 )
-from tacit_protocol.procedures.joint_independence import as_joint_study
+from tacit_protocol.procedures.curated_two_sample.statistic import (
+    CuratedFinding,
+    CuratedMeans,
+    MomentTest,
+    additive_finding,
+    curated_covariance,
+    paired_law,
+)
+from tacit_protocol.procedures.curated_two_sample.verdict import (
+    CuratedTwoSampleBlocks,
+    CuratedTwoSampleDecision,
+    CuratedTwoSampleResult,
+    CuratedTwoSampleTable,
+)
+from tacit_protocol.procedures.handed_on import HandedOn
+from tacit_protocol.procedures.joint_independence import JointIndependence, as_joint_study
+from tacit_protocol.procedures.means.effects import Samples, effects_by_column
+from tacit_protocol.procedures.means.max_form import max_null, named_groups
+from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
+from tacit_protocol.procedures.plan import Panel, Plan
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
+    LocationComparison,
+    MeanEmbedding,
     detectable_difference,
     detectable_squared_mmd,
+    location_differences,
+)
+from tacit_protocol.procedures.two_sample.verdict import effect_panels, two_sample_meaning
+from tacit_protocol.verdicts.base import BaseVerdict, stated
+from tacit_protocol.verdicts.presentation import (
+    DRAWN_MAX,
+    KERNEL,
+    PERMUTATION,
+    SIMULATED,
+    WEIGHTED,
+    Citation,
+    Meaning,
+    Null,
+    from_draws,
+    quadratic,
 )
 
-MEAN_SHARE = 0.9
-"""Part of mu^2 for the means where a second moment is released too: half of what two owners spend on theirs
-gives one pooled second moment the same noise."""
-
-REPLICATES_DEFAULT = 1999
-"""Simulated null statistics of the noise-aware form: p-values down to 5e-4."""
-
-PERMUTATIONS_DEFAULT = 999
-PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
-"""Fewer than 99 cannot reject at level .01; more than some thousands gain nothing under the noise."""
-
-PAPER_REGULARISATION = 1e-3
-"""P0's gamma, public."""
-
-STATISTIC_REGULARISATION = 0.03
-"""Default gamma of the private statistic: its noise falls with gamma, and so does the signal once gamma is
-above the features' variance where they differ (docs/mathematics/trusted-curator.md)."""
-
-STATISTIC_FEATURES_MAX = 1000
-"""Most coordinates behind the private statistic, which needs their second moment; default features leave out
-pairs of columns above it."""
-
-Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation", "aggregate", "table", "auto"]
-Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeRelease
-Permuted = PermutedFeatures | PermutedKernel
-
-
-JOINT_RELEASES = ("aggregate", "table", "auto")
-"""Releases that are joint independence's."""
-
-
-class ChoiceError(StudyError):
-    """The choices do not fit each other or the domain. The message says what to change."""
-
-
-class CuratedChoice(FeatureParameters):
-    """What may be chosen, but for the samples. ``paper`` is P0's release of paired differences."""
-
-    release: Literal["auto", "mean-covariance", "statistic", "permutation", "aggregate", "table"] = Field(
-        "auto",
-        description=(
-            "What leaves the curator: noisy means and covariances; one number (weak, kept for history); one "
-            "decision; the noisy number of blocks of units that reject; or a noisy table of the sample and "
-            "the columns' cells. The last two are joint_independence's, and pure; auto is one of the last "
-            "three, by public numbers, or means and covariances where a parameter of theirs is named."
-        ),
-    )
-    blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
-        None, description="Blocks of all units, of release aggregate; by default 5 + 12/epsilon."
-    )
-    categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
-        None,
-        description="Cells of every numeric column, of release table; by default by the number of units.",
-    )
-    features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
-        "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."
-    )
-    calibration: Literal["tight", "paper"] = Field(
-        "tight", description="tight, or paper: the published release, for comparison."
-    )
-    statistic: Literal["auto", "noise-aware", "mmd", "max"] = Field(
-        "auto", description="Form of the test; auto suits the features."
-    )
-    mean_share: Share = Field(
-        MEAN_SHARE, description="Part of the budget that buys means; the rest buys covariances (me and scf)."
-    )
-    regularisation: Annotated[float, Field(ge=1e-4, le=1e3)] | None = Field(
-        None, description="Of the published statistic."
-    )
-    replicates: Annotated[int, Field(ge=99, le=100_000)] = Field(
-        REPLICATES_DEFAULT, description="Simulated nulls of the noise-aware form."
-    )
-    permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
-        PERMUTATIONS_DEFAULT,
-        description="Permutations of a decision, or simulations of a table; they cost no privacy.",
-    )
-
-    @property
-    def additive(self) -> bool:
-        """Whether the features are column-wise, with or without pairs of columns."""
-        return self.features in ("auto", "columns")
-
-
-def form_of(choice: CuratedChoice) -> Form:
-    """Return the form of the test. Raises ChoiceError where choices exclude or ignore each other."""
-    if choice.release in JOINT_RELEASES:
-        if choice.features != "auto":
-            raise ChoiceError(f"release '{choice.release}' has no features: leave parameter features out")
-        joint = cast(Form, choice.release)
-        _refuse_idle_parameters(choice, joint)
-        return joint
-    if choice.release == "permutation":
-        form: Form = "permutation"
-    elif choice.features == "kernel":
-        raise ChoiceError("features 'kernel' need release 'permutation'; use 'me' for features of the kernel")
-    else:
-        form = _statistic_form(choice) if choice.release == "statistic" else _means_form(choice)
-    _refuse_idle_parameters(choice, form)
-    return form
-
-
-def _statistic_form(choice: CuratedChoice) -> Form:
-    if choice.calibration == "paper":
-        raise ChoiceError(
-            "P0's bound for its private statistic is false, so that there is no calibration to claim: "
-            "see docs/errata.md; leave calibration at 'tight'"
-        )
-    return "ridge"
-
-
-def _means_form(choice: CuratedChoice) -> Form:
-    if choice.calibration == "paper":
-        if choice.additive:
-            raise ChoiceError("calibration 'paper' needs features 'me' or 'scf'")
-        return "paired"
-    if choice.additive:
-        if choice.statistic not in ("auto", "max"):
-            raise ChoiceError("features 'auto' and 'columns' have the max form alone; use 'me' or 'scf'")
-        return "max"
-    if choice.statistic == "max":
-        raise ChoiceError("the max form needs features 'auto' or 'columns'")
-    return "noise-aware" if choice.statistic == "noise-aware" else "mmd"
-
-
-def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
-    acting = acting_parameters(choice.features, choice)
-    if form in JOINT_RELEASES:
-        acting = dict.fromkeys(acting, False)
-    if choice.features == "kernel":
-        acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
-    acting |= {
-        "calibration": choice.release == "mean-covariance",
-        "statistic": choice.release == "mean-covariance" and form != "paired",
-        "mean_share": form in ("mmd", "noise-aware"),
-        "regularisation": form in ("ridge", "paired"),
-        "replicates": form == "noise-aware",
-        "permutations": form in ("permutation", "table", "auto"),
-        "blocks": form in ("aggregate", "auto"),
-        "categories": form in ("table", "auto"),
-    }
-    name = idle_parameter(choice, acting)
-    if name is not None:
-        raise ChoiceError(f"parameter {name} has no effect with the other choices; leave it out")
-
-
-def features_of(
-    domain: Domain, choice: CuratedChoice, rng: np.random.Generator, *, raw: bool = False
-) -> FeatureMap:
-    """Build the features; ``rng`` is public. Raises ChoiceError where they do not fit the domain."""
-    if choice.additive:
-        return additive_features(domain, choice, pairs=choice.features == "auto")
-    try:
-        return kernel_features(domain, choice, "me" if choice.features == "me" else "scf", rng, raw=raw)
-    except ValueError as error:
-        raise ChoiceError(str(error)) from None
-
-
-def permuted_of(domain: Domain, choice: CuratedChoice, rng: np.random.Generator) -> Permuted:
-    """Build the statistic of a permutation test. Raises ChoiceError where it does not fit the domain."""
-    if choice.features != "kernel":
-        return PermutedFeatures(features_of(domain, choice, rng))
-    points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
-    bandwidth = choice.bandwidth or median_distance(points)
-    kernel = ProductKernel(choice.kernel, bandwidth, choice.category_similarity)
-    return PermutedKernel(kernel, (len(domain.numeric), len(domain.categorical)))
-
-
-def vectors_of(
-    domain: Domain, choice: CuratedChoice, form: Form, mu: float, rng: np.random.Generator
-) -> Vectors:
-    """Build the release of noisy vectors. Raises ChoiceError where it does not fit the domain."""
-    if form == "max":
-        features = additive_features(domain, choice, pairs=choice.features == "auto")
-        weight = max(coordinate.scale for coordinate in features.column_wise.coordinates)
-        weight *= math.sqrt(1 - features.choice.pair_share)
-        share = centre_share(weight, features.diameter, mu)
-        return CuratedAdditiveRelease(AdditiveRelease(features), share)
-    if form == "ridge":
-        gamma = choice.regularisation or STATISTIC_REGULARISATION
-        return RidgeRelease(_ridge_features(domain, choice, rng), gamma)
-    embedded = features_of(domain, choice, rng, raw=form == "paired")
-    if form == "paired":
-        return PairedRelease(embedded)
-    shares = MomentShares(choice.mean_share, 1 - choice.mean_share)
-    return CuratedMomentRelease(MomentRelease(embedded, shares), MOMENT_CENTRE_SHARE)
-
-
-def _ridge_features(domain: Domain, choice: CuratedChoice, rng: np.random.Generator) -> FeatureMap:
-    features = features_of(domain, choice, rng)
-    if features.dimension > STATISTIC_FEATURES_MAX and choice.features == "auto":
-        features = additive_features(domain, choice, pairs=False)
-    if features.dimension > STATISTIC_FEATURES_MAX:
-        raise ChoiceError("the private statistic takes fewer columns, levels or features")
-    return features
-
-
-def method_of(choice: CuratedChoice, form: Form) -> str:
-    """Say in words what is computed."""
-    forms = {
-        "max": "private means, max form",
-        "mmd": "private means and covariance, MMD form",
-        "noise-aware": "private means and covariance, noise-aware form, simulated null",
-        "paired": "private mean and covariance of paired differences, P0's statistic and null",
-        "ridge": "private ridge statistic",
-        "permutation": f"private decision of {choice.permutations} permutations",
-        "aggregate": "blocks that reject",
-        "table": "table of cells",
-        "auto": "blocks or cells",
-    }
-    features = {
-        "auto": "column-wise and pairwise features",
-        "columns": "column-wise features",
-        "me": "mean-embedding features",
-        "scf": "smooth characteristic features",
-        "kernel": f"{choice.kernel} product kernel",
-    }
-    raw = ", P0's calibration" if form == "paired" else ""
-    return f"two-sample test at a curator: {forms[form]}, {features[choice.features]}{raw}"
-
-
+Floats = npt.NDArray[np.float64]
 Units = tuple[int, int]
+Names = tuple[tuple[str, ...], tuple[str, ...]]
 
+KEPT_FOR_HISTORY = (
+    "release 'statistic' is kept for history, and no plan chooses it: mean-covariance sees much more for the "
+    "same budget"
+)
+"""Said before a study is run; a verdict has said it in other words since there were verdicts."""
 
-def decision_hopes(statistic: Permuted, units: Units, xi: float, level: float) -> bool:
-    """Say whether a private decision with that xi could reject with probability one half.
-
-    Raising the observed statistic by M changes the density of its noise by exp(M / scale) at most.
-    """
-    scale = 2 * statistic.sensitivity(units) / xi
-    return math.log(2 * level) + statistic.norm / scale >= 0
-
-
-def vectors_hope(release: Vectors, units: Units, noise: float, level: float) -> bool:
-    """Say whether noisy vectors could show the difference; ``noise`` is that on the first of them."""
-    if isinstance(release, RidgeRelease):
-        return _statistic_hopes(release, units, noise, level)
-    if isinstance(release, PairedRelease):
-        noise /= units[0]
-    split = noise / math.sqrt(2), noise / math.sqrt(2)
-    if isinstance(release, CuratedAdditiveRelease):
-        block = release.features.column_wise
-        weight = max(coordinate.scale for coordinate in block.coordinates)
-        share = level * (1.0 - release.features.choice.pair_share) / block.dimension
-        return detectable_difference(split, units, weight, share) < DETECTABLE_MAX
-    features = release.features
-    return detectable_squared_mmd(split, features.dimension, level) < features.norm**2
-
-
-def _statistic_hopes(release: RidgeRelease, units: Units, noise: float, level: float) -> bool:
-    energy, gamma = release.features.norm**2, release.regularisation
-    eigenvalue = energy / release.features.dimension
-    null = release.features.dimension * eigenvalue / (eigenvalue + gamma)
-    seen = null + noise * float(ndtri(POWER) - ndtri(level))
-    return units[0] * units[1] / sum(units) * energy / (energy / 2 + gamma) >= seen
-
-
-LOCATIONS_STREAM, NULL_STREAM = 1, 2
-"""Spawn keys under the study's seed: one for public choices, one for simulated null distributions."""
-
-SampleOwners = Annotated[tuple[PartyName, ...], Field(min_length=1)]
-
-
-class CuratedTwoSampleParameters(CuratedChoice):
-    """What a study of this procedure may choose; every choice is public."""
-
-    samples: Annotated[tuple[SampleOwners, ...], Field(min_length=2, max_length=2)] | None = Field(
-        None,
-        description="The two lists of owners' names that are compared; by default two owners, one in each.",
-    )
-
-
-Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
-"""The exact numbers of a release, by its form: of a permutation test its statistics."""
+Exact = CuratedSums | FeatureSums | ExactStatistic | Floats
+"""The exact numbers of a release: of a permutation test its statistics."""
 
 
 @dataclass(frozen=True)
-class CuratedPlan:
-    """What a study fixes before any data."""
+class CuratedSummary:
+    """Exact numbers, with the public counts. They never leave the curator."""
 
+    units_by_owner: Mapping[str, int]
+    exact: Exact = field(repr=False)
+
+
+def pooled(study: Study, table: Table) -> PooledTable:
+    """Return a curator's table; raises StudyError where it is not of all owners of the study."""
+    if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
+        raise StudyError("the curator must hold the data sets of all owners of the study")
+    return table
+
+
+@dataclass(eq=False)
+class CuratedPlan(Plan):
+    """A release of both samples at once, with noise that is added once."""
+
+    study: Study
     parameters: CuratedTwoSampleParameters
-    samples: tuple[tuple[str, ...], tuple[str, ...]]
-    form: Form
-    release: Vectors | Permuted
+    samples: Names
     guarantee: Guarantee
+    release: Any
+    cited: ClassVar[tuple[Citation, ...]] = (KERNEL,)
+    decides: ClassVar[bool] = False
+    caveats: ClassVar[tuple[str, ...]] = ()
+    """What limits a verdict, in words."""
 
-    def units(self, by_owner: Mapping[str, int]) -> tuple[int, int]:
+    @property
+    def method(self) -> str:
+        """What is computed, in words."""
+        raise NotImplementedError
+
+    def check_sizes(self, units: Units) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be released."""
+        raise NotImplementedError
+
+    def hopes(self, units: Units) -> bool:
+        """Say whether a great difference could be seen at these numbers of units."""
+        raise NotImplementedError
+
+    def exact(
+        self,
+        tables: tuple[PooledTable, PooledTable],
+        order: np.random.Generator,
+        progress: Progress | None,
+        workers: Workers,
+    ) -> Exact:
+        """Compute what is released, exactly."""
+        raise NotImplementedError
+
+    def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:
+        """Return what the release tells of the samples, by field of the verdict."""
+        raise NotImplementedError
+
+    def units(self, by_owner: Mapping[str, int]) -> Units:
         """Return the samples' numbers of units."""
         first, second = (sum(by_owner[name] for name in names) for names in self.samples)
         return first, second
 
-    def check_units(self, units: tuple[int, int]) -> None:
+    def check_units(self, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
-        try:
-            if isinstance(self.release, PairedRelease):
-                require_equal(units)
-            if isinstance(self.release, Permuted):
-                check_choices(units, self.parameters.permutations)
-            if isinstance(self.release, PermutedKernel):
-                check_kernel(units)
-        except UnequalSamplesError as error:
-            raise PublicRuleError("unequal-sizes", str(error)) from None
-        except PermutationSizeError as error:
-            raise PublicRuleError("too-many-units", str(error)) from None
-        if not isinstance(self.release, Permuted):
-            require_noise(lambda: require_drawable(self.layout(units), self.guarantee))
+        if all(name in units for names in self.samples for name in names):
+            self.check_sizes(self.units(units))
 
-    def tables(self, table: PooledTable) -> tuple[PooledTable, PooledTable]:
-        """Return the two samples."""
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where even a great difference could not be seen; without all units nothing is said."""
+        if any(name not in units for names in self.samples for name in names):
+            return ()
+        if self.hopes(self.units(units)):
+            return ()
+        return (
+            f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
+            "a larger epsilon, or fewer columns",
+        )
+
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> CuratedSummary:
+        """Compute what the release needs, exactly. It never leaves the curator.
+
+        Permutations and pairs are drawn afresh and in secret, so that it does not matter in which order a
+        table yields its units. Raises StudyError where the table is not the owners' pooled one, has too many
+        units, or has samples of two sizes that are to be paired.
+        """
+        table = pooled(self.study, table)
         first, second = (
             PooledTable(table.domain, {name: table.parts[name] for name in names}) for names in self.samples
         )
-        return first, second
-
-    def layout(self, units: tuple[int, int], exact: Exact | None = None) -> tuple[SumPart, ...]:
-        """Lay the release out; without ``exact`` the values are zeros. Raises ReleaseError."""
-        if isinstance(self.release, Permuted):
-            raise TypeError("a decision has no layout")
-        try:
-            # summarise and privatise read one study, so that the exact numbers are of the release's type.
-            return self.release.parts(units, cast(Any, exact))
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """What limits a verdict of this form, in words."""
-        if self.form == "ridge":
-            return ("one noisy statistic is a weak release by nature: mean-covariance sees much more",)
-        if self.form != "paired":
-            return ()
-        return (
-            "this null distribution treats the noisy covariance as exact: "
-            "its level is not kept under privacy",
+        order = order if order is not None else np.random.default_rng()
+        return CuratedSummary(
+            table.units_by_owner, self.exact((first, second), order, progress, workers_of(table))
         )
 
-    def hopes(self, study: Study, units: tuple[int, int]) -> bool:
-        """Say whether a great difference could be seen at these numbers of units."""
-        if isinstance(self.release, Permuted):
-            return decision_hopes(self.release, units, decision_xi(study.budget), study.level)
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where it states no units of an owner, or holds what is not asked for."""
+        if set(release.units_by_owner) != {owner.name for owner in self.study.owners}:
+            raise ReleaseError("the release must state the units of every owner whose data it used")
+        if (release.decision is not None) != self.decides or bool(release.vectors) == self.decides:
+            raise ReleaseError(
+                "the release holds a decision where the study asks for numbers, or the reverse"
+            )
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say whether the samples differ."""
+        return two_sample_meaning(self.study, verdict)
+
+    def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:  # noqa: ARG002
+        """Return forest plots of the differences in the columns that differ, or in the first ones."""
+        return effect_panels(self.study, verdict)
+
+    def conclude(
+        self,
+        releases: Releases,
+        units: Mapping[str, int],  # noqa: ARG002 (the release states them)
+        progress: Progress | None = None,
+    ) -> BaseVerdict:
+        """Test the samples."""
+        study, release = self.study, releases[self.study.senders[0].name]
+        report = step(progress, "testing the samples")
+        report(0.05)
+        found = self.found(release, progress)
+        report(1.0)
+        made = self.verdict_type or CuratedTwoSampleResult
+        return made(
+            method=f"two-sample test at a curator: {self.method}",
+            **common_fields(
+                study, {owner.name: release.units_by_owner[owner.name] for owner in study.owners}
+            ),
+            warnings=CuratedPlan.warnings(self, release.units_by_owner) + self.caveats,
+            **found,
+        )
+
+
+@dataclass(eq=False)
+class PermutedPlan(CuratedPlan):
+    """``permutation``: the private decision of a permutation test."""
+
+    release: Permuted
+    release_size: int = 1
+    verdict_type: ClassVar[type[BaseVerdict]] = CuratedTwoSampleDecision
+    cited: ClassVar[tuple[Citation, ...]] = (PERMUTATION,)
+    decides: ClassVar[bool] = True
+
+    @property
+    def method(self) -> str:
+        """The decision, and of which features."""
+        kernel = f"{self.parameters.kernel} product kernel"
+        features = FEATURE_WORDS.get(self.parameters.features, kernel)
+        return f"private decision of {self.parameters.permutations} permutations, {features}"
+
+    def check_sizes(self, units: Units) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be permuted."""
+        try:
+            check_choices(units, self.parameters.permutations)
+            if isinstance(self.release, PermutedKernel):
+                check_kernel(units)
+        except PermutationSizeError as error:
+            raise PublicRuleError("too-many-units", str(error)) from None
+
+    def hopes(self, units: Units) -> bool:
+        """Say whether the decision could reject with probability one half.
+
+        Raising the observed statistic by M changes the density of its noise by exp(M / scale) at most.
+        """
+        scale = 2 * self.release.sensitivity(units) / decision_xi(self.study.budget)
+        return math.log(2 * self.study.level) + self.release.norm / scale >= 0
+
+    def exact(
+        self,
+        tables: tuple[PooledTable, PooledTable],
+        order: np.random.Generator,
+        progress: Progress | None,
+        workers: Workers,
+    ) -> Exact:
+        """Return the permuted statistics, the observed one first."""
+        seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
+        units = tables[0].units, tables[1].units
+        choices = draw_choices(units, self.parameters.permutations, seed)
+        return self.release.distances(tables, choices, step(progress, "permuting"), workers)
+
+    def privatise(self, summary: CuratedSummary, noise: NoiseSource) -> Release:
+        """Decide."""
+        if not isinstance(summary.exact, np.ndarray):
+            raise TypeError("the summary is of another release than the study's")
+        units, counts = self.units(summary.units_by_owner), dict(summary.units_by_owner)
+        sensitivity = self.release.sensitivity(units)
+        reject = permutation_decision(summary.exact, sensitivity, self.study.level, self.study.budget, noise)
+        return Release(units=sum(units), units_by_owner=counts, guarantee=self.guarantee, decision=reject)
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where it is not one decision at the study's guarantee."""
+        super().check_release(release)
+        if release.guarantee != self.guarantee:
+            raise ReleaseError("the release states another guarantee than the study")
+
+    def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the decision."""
+        return {"reject": release.decision}
+
+
+class VectorsPlan(CuratedPlan):
+    """Noisy vectors of both samples."""
+
+    form: ClassVar[str]
+    """What is released and computed, in words."""
+
+    def __post_init__(self) -> None:
+        self.release_size = int(self.release.numbers)
+        if self.release_size > COORDINATES_MAX:
+            raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
+
+    @property
+    def method(self) -> str:
+        """The form, and of which features."""
+        return f"{self.form}, {FEATURE_WORDS[self.parameters.features]}"
+
+    def layout(self, units: Units, exact: Exact | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out; without ``exact`` the values are zeros. Raises ReleaseError."""
+        try:
+            # summarise and privatise read one study, so that the exact numbers are of the release's type.
+            parts: tuple[SumPart, ...] = self.release.parts(units, exact)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+        return parts
+
+    def check_sizes(self, units: Units) -> None:
+        """Raise PublicRuleError where the noise of so many units cannot be drawn."""
+        require_noise(lambda: require_drawable(self.layout(units), self.guarantee))
+
+    def hopes(self, units: Units) -> bool:
+        """Say whether noisy vectors could show a great difference."""
         try:
             scales = noise_scales(self.layout(units), self.guarantee)
         except ReleaseError:
             # Samples of two sizes, planned to be paired: the curator refuses them, whatever could be seen.
             return True
-        return vectors_hope(self.release, units, next(iter(scales.values())), study.level)
+        return self.shows(units, next(iter(scales.values())))
+
+    def shows(self, units: Units, noise: float) -> bool:  # noqa: ARG002
+        """Say whether they could with that noise on the first of them."""
+        split = noise / math.sqrt(2), noise / math.sqrt(2)
+        features = self.release.features
+        return bool(detectable_squared_mmd(split, features.dimension, self.study.level) < features.norm**2)
+
+    def exact(
+        self,
+        tables: tuple[PooledTable, PooledTable],
+        order: np.random.Generator,  # noqa: ARG002
+        progress: Progress | None,  # noqa: ARG002
+        workers: Workers,  # noqa: ARG002
+    ) -> Exact:
+        """Sum features."""
+        found: Exact = self.release.sum(*tables)
+        return found
+
+    def privatise(self, summary: CuratedSummary, noise: NoiseSource) -> Release:
+        """Add noise to all numbers jointly."""
+        units, counts = self.units(summary.units_by_owner), dict(summary.units_by_owner)
+        try:
+            vectors = release_sums(self.layout(units, summary.exact), self.guarantee, noise)
+        except (NoiseError, ReleaseError) as error:
+            raise StudyError(str(error)) from None
+        return Release(units=sum(units), units_by_owner=counts, guarantee=self.guarantee, vectors=vectors)
+
+    def check_release(self, release: Release) -> None:
+        """Raise ReleaseError where vectors are not laid out as the study fixes."""
+        super().check_release(release)
+        layout = self.layout(self.units(release.units_by_owner))
+        check_layout(release.vectors, release.guarantee, layout, self.guarantee)
+
+    def sent(self, releases: Releases) -> Release | None:
+        """Return the curator's release; None where it is not at hand."""
+        return releases[self.study.senders[0].name] if releases else None
+
+
+class MeansPlan(VectorsPlan):
+    """What tells of the samples' means: a test with estimates, and an interval of the squared MMD."""
+
+    def means(self, release: Release) -> CuratedMeans:
+        """Read both samples' private means."""
+        units = self.units(release.units_by_owner)
+        read = self.release.read(release.vectors, units)
+        noise = read.difference_noise, read.centre_noise
+        return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)
+
+    def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
+        """Test and estimate."""
+        raise NotImplementedError
+
+    def effects(self, release: Release, found: CuratedFinding) -> dict[str, tuple[Any, ...]]:  # noqa: ARG002
+        """Return effects and summaries by field, where the features can tell them."""
+        return {}
+
+    def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:
+        """Return the test, the MMD and where the samples differ."""
+        study = self.study
+        found = self.finding(release, progress)
+        named: tuple[LocationComparison, ...] = ()
+        embedding = self.release.features
+        if found.witness is not None and isinstance(embedding, MeanEmbedding):
+            names = ["+".join(names) for names in self.samples]
+            named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
+        mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
+        return decided(study, found.statistic, found.pvalue) | {
+            "squared_mmd": mmd.value,
+            "squared_mmd_unbiased": mmd.unbiased,
+            "lower": mmd.lower,
+            "upper": mmd.upper,
+            "columns": named_groups(study.domain, found.groups, study.level),
+            "locations": named,
+            **self.effects(release, found),
+        }
+
+
+@dataclass(eq=False)
+class AdditivePlan(MeansPlan):
+    """Means of column-wise features, with or without pairs of columns; the max form."""
+
+    release: CuratedAdditiveRelease
+    form: ClassVar[str] = "private means, max form"
+
+    def shows(self, units: Units, noise: float) -> bool:
+        """Say whether half of a sample's units, moved across a column, could be seen."""
+        split = noise / math.sqrt(2), noise / math.sqrt(2)
+        block = self.release.features.column_wise
+        weight = max(coordinate.scale for coordinate in block.coordinates)
+        share = self.study.level * (1.0 - self.release.features.choice.pair_share) / block.dimension
+        return detectable_difference(split, units, weight, share) < DETECTABLE_MAX
+
+    def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:  # noqa: ARG002
+        """Take the largest difference."""
+        return additive_finding(self.release.features, self.means(release), 1 - self.study.level)
+
+    def effects(self, release: Release, found: CuratedFinding) -> dict[str, tuple[Any, ...]]:
+        """Return effects and summaries of every column."""
+        means, names = self.means(release), ("+".join(self.samples[0]), "+".join(self.samples[1]))
+        samples = Samples(names, means.means, means.units, means.mean_covariance)
+        effects, summaries = effects_by_column(
+            self.study.domain, self.release.features, samples, self.study.level, found.groups
+        )
+        return {"effects": effects, "summaries": summaries}
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+        """Return the law of the max form."""
+        return max_null(self.release.features, 2, float(verdict["statistic"]), self.study.level)
+
+
+@dataclass(eq=False)
+class MomentsPlan(MeansPlan):
+    """Means of kernel features and their pooled covariance; the MMD form."""
+
+    release: CuratedMomentRelease
+    form: ClassVar[str] = "private means and covariance, MMD form"
+
+    def moment_test(self, release: Release, progress: Progress | None, kind: Any) -> CuratedFinding:
+        """Test in one of the forms that need a covariance."""
+        means, moment = self.means(release), self._moment(release)
+        features, seed = self.release.features, public_seed(self.study, NULL_STREAM)
+        test = MomentTest(kind, features, self.parameters.replicates, seed)
+        report = step(progress, "simulating the null", 0.05, 0.95)
+        return test.run(means, moment, 1 - self.study.level, report)
+
+    def _moment(self, release: Release) -> Any:
+        return self.release.read_moment(release.vectors, self.units(release.units_by_owner))
+
+    def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
+        """Test by the squared MMD."""
+        return self.moment_test(release, progress, "mmd")
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the law of the statistic again."""
+        if (sent := self.sent(releases)) is None:
+            return None
+        means = self.means(sent)
+        covariance = curated_covariance(means, *self._moment(sent))
+        return self.law(means, covariance, float(verdict["statistic"]))
+
+    def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:
+        """Return the law of a weighted sum of chi-squared values."""
+        _, law = mmd_law(means, covariance, self.release.features.norm**2)
+        return quadratic(WEIGHTED, (law,), statistic, self.study.level)
+
+
+@dataclass(eq=False)
+class NoiseAwarePlan(MomentsPlan):
+    """The same in the noise-aware form, with a simulated null."""
+
+    form: ClassVar[str] = "private means and covariance, noise-aware form, simulated null"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_work(simulated_test_work(2, self.release.features.dimension), self.parameters.replicates)
+
+    def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
+        """Test by the noise-aware statistic."""
+        return self.moment_test(release, progress, "noise-aware")
+
+    def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:  # noqa: ARG002
+        """Simulate the null again."""
+        replicates = min(DRAWN_MAX, self.parameters.replicates)
+        seed, trace_max = public_seed(self.study, NULL_STREAM), self.release.features.norm**2
+        _, _, draws = noise_aware_test(means, covariance, replicates, seed, trace_max=trace_max)
+        return from_draws(SIMULATED, draws, self.study.level)
+
+
+@dataclass(eq=False)
+class PairedPlan(VectorsPlan):
+    """P0's release of paired differences, with its statistic and null."""
+
+    release: PairedRelease
+    form: ClassVar[str] = "private mean and covariance of paired differences, P0's statistic and null"
+    caveats: ClassVar[tuple[str, ...]] = (
+        "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
+    )
+
+    @property
+    def method(self) -> str:
+        """P0's."""
+        return f"{super().method}, P0's calibration"
+
+    def check_sizes(self, units: Units) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be paired."""
+        try:
+            require_equal(units)
+        except UnequalSamplesError as error:
+            raise PublicRuleError("unequal-sizes", str(error)) from None
+        super().check_sizes(units)
+
+    def shows(self, units: Units, noise: float) -> bool:
+        """Of a mean of pairs."""
+        return super().shows(units, noise / units[0])
+
+    def exact(
+        self,
+        tables: tuple[PooledTable, PooledTable],
+        order: np.random.Generator,
+        progress: Progress | None,  # noqa: ARG002
+        workers: Workers,  # noqa: ARG002
+    ) -> Exact:
+        """Sum differences of pairs drawn in secret."""
+        return self.release.sum(*tables, order)
+
+    def _law(self, release: Release) -> Any:
+        mean, (units, _) = release.vectors[MEAN], self.units(release.units_by_owner)
+        moment = read_second_moment(release.vectors, units)
+        gamma = self.parameters.regularisation or PAPER_REGULARISATION
+        return paired_law(mean.mean(units), moment, units, mean.scale / units, gamma)
+
+    def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return P0's test."""
+        statistic, law = self._law(release)
+        return decided(self.study, statistic, law.pvalue(statistic))
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Return P0's null."""
+        if (sent := self.sent(releases)) is None:
+            return None
+        words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
+        return quadratic(words, (self._law(sent)[1],), float(verdict["statistic"]), self.study.level)
+
+
+@dataclass(eq=False)
+class RidgePlan(VectorsPlan):
+    """``statistic``: one noisy ridge statistic."""
+
+    release: RidgeRelease
+    form: ClassVar[str] = "private ridge statistic"
+    caveats: ClassVar[tuple[str, ...]] = (
+        "one noisy statistic is a weak release by nature: mean-covariance sees much more",
+    )
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say that other releases see more."""
+        return super().warnings(units) + ((KEPT_FOR_HISTORY,) if units else ())
+
+    def shows(self, units: Units, noise: float) -> bool:
+        """Say whether the statistic of samples at opposite ends would be above its noise."""
+        energy, gamma = self.release.features.norm**2, self.release.regularisation
+        eigenvalue = energy / self.release.features.dimension
+        null = self.release.features.dimension * eigenvalue / (eigenvalue + gamma)
+        seen = null + noise * float(ndtri(POWER) - ndtri(self.study.level))
+        return units[0] * units[1] / sum(units) * energy / (energy / 2 + gamma) >= seen
+
+    def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
+        """Return the test."""
+        noisy, features = release.vectors[STATISTIC], self.release.features
+        statistic = float(noisy.mean(1)[0])
+        units, gamma = sum(self.units(release.units_by_owner)), self.release.regularisation
+        pvalue = ridge_pvalue(
+            statistic, units, features.dimension, gamma, norm=features.norm, noise=noisy.scale
+        )
+        return decided(self.study, statistic, pvalue)
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        """Return the heaviest law."""
+        if (sent := self.sent(releases)) is None:
+            return None
+        units, features = sum(self.units(verdict["units"])), self.release.features
+        noise = next(iter(sent.vectors.values())).scale
+        gamma = self.release.regularisation
+        laws = ridge_laws(units, features.dimension, gamma, norm=features.norm, noise=noise)
+        words = "the heaviest weighted chi-squared law of its kind, with the noise"
+        return quadratic(words, laws, float(verdict["statistic"]), self.study.level)
+
+
+def curated_plan(
+    study: Study, parameters: CuratedTwoSampleParameters, samples: Names, form: Form
+) -> CuratedPlan:
+    """Return the plan of a study's form; raises StudyError where it cannot be run as written."""
+    domain, rng = study.domain, np.random.default_rng(public_seed(study, LOCATIONS_STREAM))
+    if form == "permutation":
+        if rank_max(study.level, parameters.permutations + 1) < 1:
+            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+        permuted = permuted_of(domain, parameters, rng)
+        return PermutedPlan(study, parameters, samples, decision_guarantee(study.budget), permuted)
+    guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
+    plan: VectorsPlan
+    if form == "max":
+        features = additive_features(domain, parameters, pairs=parameters.features == "auto")
+        weight = max(coordinate.scale for coordinate in features.column_wise.coordinates)
+        weight *= math.sqrt(1 - features.choice.pair_share)
+        share = centre_share(weight, features.diameter, mu_of(guarantee))
+        release = CuratedAdditiveRelease(AdditiveRelease(features), share)
+        plan = AdditivePlan(study, parameters, samples, guarantee, release)
+    elif form == "ridge":
+        gamma = parameters.regularisation or STATISTIC_REGULARISATION
+        ridge = RidgeRelease(ridge_features(domain, parameters, rng), gamma)
+        plan = RidgePlan(study, parameters, samples, guarantee, ridge)
+    elif form == "paired":
+        paired = PairedRelease(features_of(domain, parameters, rng, raw=True))
+        plan = PairedPlan(study, parameters, samples, guarantee, paired)
+    else:
+        shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
+        embedded = MomentRelease(features_of(domain, parameters, rng), shares)
+        moments = CuratedMomentRelease(embedded, MOMENT_CENTRE_SHARE)
+        kind = NoiseAwarePlan if form == "noise-aware" else MomentsPlan
+        plan = kind(study, parameters, samples, guarantee, moments)
+    return plan
 
 
 SAMPLE = "sample"
 """Name of the column that says which sample a unit is in."""
-
-
-def parameters_of(study: Study) -> CuratedTwoSampleParameters:
-    """Read a study's parameters; ``auto`` is the private decision of the whole kernel.
-
-    Where a parameter of means and covariances is named, it is they. It is joint independence's where the
-    study says how many blocks or categories; and of one column of more units than the kernel is computed for,
-    or of samples whose sizes are not stated.
-    """
-    asked = parse_parameters(CuratedTwoSampleParameters, study)
-    if asked.release == "auto":
-        try:
-            form_of(asked)
-        except ChoiceError:
-            return asked.model_copy(update={"release": "mean-covariance"})
-    named = asked.blocks or asked.categories
-    sizes = [owner.units for owner in study.owners]
-    many = sum(size or KERNEL_UNITS_MAX + 1 for size in sizes) > KERNEL_UNITS_MAX
-    if asked.release != "auto" or named or (many and len(study.domain.columns) == 1):
-        return asked
-    return asked.model_copy(update={"release": "permutation", "features": "kernel"})
-
-
-def joint_study(study: Study) -> Study | None:
-    """Return the study of joint independence that one by blocks or a table asks for; None of other releases.
-
-    The sample, which is public, is the last column of its domain.
-    """
-    parameters = parameters_of(study)
-    if form_of(parameters) not in JOINT_RELEASES:
-        return None
-    samples_of(study, parameters)
-    names = [column.name for column in study.domain.columns]
-    name = SAMPLE
-    while name in names:
-        name += "_"
-    sample = CategoricalColumn(name=name, levels=("first", "second"))
-    chosen = {
-        "method": parameters.release,
-        "groups": [[name], names],
-        "permutations": parameters.permutations,
-        "blocks": parameters.blocks,
-        "categories": parameters.categories,
-        "kernel": "distance" if parameters.release == "aggregate" else None,
-    }
-    return as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))
 
 
 @dataclass(frozen=True)
@@ -496,47 +719,64 @@ class OfSample:
             yield replace(chunk, categorical=np.concatenate([chunk.categorical, codes], axis=1))
 
 
-def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
-    """Return the owners' tables with the column of their samples."""
-    samples = samples_of(study, parameters_of(study))
-    parts = {
-        name: OfSample(table.parts[name], joint.domain, place)
-        for place, names in enumerate(samples)
-        for name in names
+class SampleIndependence(HandedOn):
+    """``aggregate`` and ``table``: joint independence of the sample, a public column, and the columns."""
+
+    def __init__(self, study: Study, asked: Study, samples: Names, cited: tuple[Citation, ...]) -> None:
+        super().__init__(study, JointIndependence(), asked)
+        self.samples, self._cited = samples, cited
+
+    @property
+    def cited(self) -> tuple[Citation, ...]:
+        """By what was asked for."""
+        return self._cited
+
+    @property
+    def verdict_type(self) -> type[BaseVerdict]:
+        """A table's, or that of blocks."""
+        tables = issubclass(self.procedure.verdict_type(self.asked), CellsTableResult)
+        return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Any:
+        """Read the owners' tables with the column of their samples."""
+        table, domain = pooled(self.study, table), self.asked.domain
+        parts = {
+            name: OfSample(table.parts[name], domain, place)
+            for place, names in enumerate(self.samples)
+            for name in names
+        }
+        ordered = {owner.name: parts[owner.name] for owner in self.study.owners}
+        return super().summarise(PooledTable(domain, ordered), order)
+
+    def conclude(
+        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
+    ) -> BaseVerdict:
+        """State of the samples what was concluded."""
+        verdict = super().conclude(releases, units, progress)
+        own: dict[str, Any] = {name: getattr(verdict, name) for name in type(verdict).model_fields}
+        own["method"] = f"two-sample test at a curator: {verdict.method}"
+        return self.verdict_type(**own)
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        """Say whether the samples differ."""
+        return two_sample_meaning(self.study, verdict)
+
+
+def handed_on(study: Study, parameters: CuratedTwoSampleParameters, samples: Names) -> SampleIndependence:
+    """Return the plan of a study by blocks or a table: the sample is the last column of its domain."""
+    names, name = [column.name for column in study.domain.columns], SAMPLE
+    while name in names:
+        name += "_"
+    sample = CategoricalColumn(name=name, levels=("first", "second"))
+    chosen = {
+        "method": parameters.release,
+        "groups": [[name], names],
+        "permutations": parameters.permutations,
+        "blocks": parameters.blocks,
+        "categories": parameters.categories,
+        "kernel": "distance" if parameters.release == "aggregate" else None,
     }
-    return PooledTable(joint.domain, {owner.name: parts[owner.name] for owner in study.owners})
-
-
-@planned_once
-def plan_of(study: Study) -> CuratedPlan:
-    """Read a study; raises StudyError where it cannot be run as written."""
-    parameters = parameters_of(study)
-    samples = samples_of(study, parameters)
-    seed = public_seed(study, LOCATIONS_STREAM)
-    rng = np.random.default_rng(seed)
-    form = form_of(parameters)
-    if form == "permutation":
-        if rank_max(study.level, parameters.permutations + 1) < 1:
-            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-        permuted = permuted_of(study.domain, parameters, rng)
-        return CuratedPlan(parameters, samples, form, permuted, decision_guarantee(study.budget))
-    guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-    release = vectors_of(study.domain, parameters, form, mu_of(guarantee), rng)
-    if release.numbers > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    return CuratedPlan(parameters, samples, form, release, guarantee)
-
-
-def samples_of(
-    study: Study, parameters: CuratedTwoSampleParameters
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the owners of either sample; raises StudyError where they are not shared out."""
-    names = [owner.name for owner in study.owners]
-    if parameters.samples is None:
-        if len(names) != 2:
-            raise StudyError("with more or fewer than two owners, share them out: samples = [[...], [...]]")
-        return (names[0],), (names[1],)
-    first, second = parameters.samples
-    if sorted((*first, *second)) != sorted(names):
-        raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
-    return first, second
+    asked = as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))
+    return SampleIndependence(
+        study, asked, samples, (KERNEL if parameters.release == "table" else PERMUTATION,)
+    )

@@ -12,12 +12,12 @@ from two_sample_cases import study_of as owners_study
 from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.curated_two_sample import (
-    CuratedTwoSample,
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
+from tacit_protocol.procedures.curated_two_sample.parameters import parameters_of
+from tacit_protocol.procedures.curated_two_sample.verdict import (
     CuratedTwoSampleDecision,
     CuratedTwoSampleTable,
 )
-from tacit_protocol.procedures.curated_two_sample.plan import parameters_of
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
