@@ -132,13 +132,21 @@ def test_titles_names_levels_and_warnings_are_hostile(result: Result) -> None:
     assert "\u202e" not in html
 
 
+TWO_COLUMNS = {
+    "aggregated_test": {"test": "chi_squared"},
+    "association": {"noise": "laplace"},
+    "group_comparison": {"noise": "laplace"},
+}
+"""Parameters of pure studies of those that take two columns and more."""
+
+
 @pytest.mark.parametrize(("name", "reject"), list(itertools.product(PROCEDURES, (True, False))))
 def test_every_procedure_has_a_careful_sentence_either_way(result: Result, name: str, reject: bool) -> None:
     changed: dict[str, Any] = {"procedure": name}
-    if name == "aggregated_test":  # which has no default, and takes two columns
+    if name in TWO_COLUMNS:
         (ward,) = result.source.study.domain.columns
         columns = (ward, ward.model_copy(update={"name": "sex"}))
-        changed |= {"parameters": {"test": "chi_squared"}, "domain": Domain(columns=columns)}
+        changed |= {"parameters": TWO_COLUMNS[name], "domain": Domain(columns=columns)}
     study = result.source.study.model_copy(update=changed)
     pair = {"outcome": "y", "column": "x", "reject": reject, "pvalue": 0.001, "qvalue": 0.01}
     if name == "association":  # its pairs are whole or none
