@@ -9,7 +9,7 @@ Derivations: docs/mathematics/aggregated-tests.md.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, nbdtr, ndtr, xlogy
 
+from tacit_protocol.features.unit_gram import UnitRows
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.inference import PVALUE_MIN
 from tacit_protocol.privacy.gaussian_mechanism import (
@@ -384,6 +385,26 @@ class VotePlan(Plan):
     def law(self, units: Iterable[int]) -> VotesLaw:
         """Return the null law of the sum of senders' votes, of so many units each."""
         return self.vote.law([self.blocks(count) for count in units], self.guarantee)
+
+    def voted(
+        self,
+        rows: UnitRows,
+        order: np.random.Generator,
+        statistics: Callable[[UnitRows, int], Floats],
+        report: Callable[[float], None],
+    ) -> int:
+        """Return the sum of the votes of blocks of rows, which are in a secret random order.
+
+        ``statistics`` are those of a block and its number, (B + 1,); nothing of a block may be asked of
+        another. ``report`` is told the part done.
+        """
+        blocks, votes = self.blocks(rows.units), 0
+        lots = order.random(blocks)
+        for number, place in enumerate(block_places(rows.units, blocks)):
+            tested = rows.reordered(np.arange(rows.units)[place])
+            votes += self.vote.of(statistics(tested, number), lots[number])
+            report((number + 1) / blocks)
+        return votes
 
     def check_sender(self, release: Release) -> None:
         """Raise ReleaseError where a release states units that the study does not take."""

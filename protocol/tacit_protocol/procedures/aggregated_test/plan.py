@@ -25,11 +25,11 @@ from tacit_protocol.procedures.aggregation import (
     BLOCK_LEVEL,
     BLOCKS_MAX,
     REJECTIONS,
+    Floats,
     Vote,
     VotePlan,
     Votes,
     VotesLaw,
-    block_places,
     drawn_law,
     sum_of_votes,
 )
@@ -43,6 +43,8 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     parse_parameters,
+    public_seed,
+    step,
 )
 from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.verdicts.presentation import (
@@ -197,17 +199,19 @@ class Roles:
 class AggregatedTestPlan(VotePlan):
     """One test of the list, taken by every block."""
 
+    block_units_min: ClassVar[int] = UNITS_MIN
+    """Fewest units of a block, and so of an owner."""
+    caution: ClassVar[tuple[str, ...]] = ()
+    """What limits the test, whatever the units."""
+    sought: ClassVar[str] = "difference"
+    """What a test that does not reject has not shown."""
+
     def __init__(
         self, study: Study, parameters: AggregatedTestParameters, test: BlockTest, roles: Roles
     ) -> None:
         vote = Vote(parameters.block_level, test.directed)
         super().__init__(study, parameters, vote, parameters.blocks, self.block_units_min)
         self.parameters, self.test, self.roles = parameters, test, roles
-
-    block_units_min: ClassVar[int] = UNITS_MIN
-    """Fewest units of a block, and so of an owner."""
-    caution: ClassVar[tuple[str, ...]] = ()
-    """What limits the test, whatever the units."""
 
     def check_units(self, units: Mapping[str, int]) -> None:
         for count in units.values():
@@ -235,7 +239,9 @@ class AggregatedTestPlan(VotePlan):
             return ()
         return self.hopes(units) + self.caution
 
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Votes:
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> Votes:
         # In a secret random order, so that it does not matter in which order a table yields the units.
         self.check_units({"": table.units})
         try:
@@ -247,15 +253,14 @@ class AggregatedTestPlan(VotePlan):
             raise StudyError('tests are of units of one row: ask for unit_rows "one"')
         order = order or np.random.default_rng()
         rows = rows.reordered(order.permutation(rows.units))
-        blocks, votes = self.blocks(rows.units), 0
-        lots = order.random(blocks)
-        for number, place in enumerate(block_places(rows.units, blocks)):
-            tested = rows.reordered(np.arange(rows.units)[place])
-            seed = np.random.SeedSequence(int(self.study.seed, 16), spawn_key=(BLOCKS_STREAM, number))
-            block = self.roles.block(self.study.domain, tested, self.parameters.regression, self.test.takes)
-            statistics = statistics_of(self.test, block, np.random.default_rng(seed))
-            votes += self.vote.of(statistics, lots[number])
+        votes = self.voted(rows, order, self.statistics, step(progress, "testing blocks"))
         return Votes(rows.units, votes)
+
+    def statistics(self, rows: UnitRows, number: int) -> Floats:
+        """Return the test's statistics of the block of that number, (B + 1,), the observed one first."""
+        rng = np.random.default_rng(public_seed(self.study, BLOCKS_STREAM, number))
+        block = self.roles.block(self.study.domain, rows, self.parameters.regression, self.test.takes)
+        return statistics_of(self.test, block, rng)
 
     def conclude(
         self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
@@ -300,9 +305,6 @@ class AggregatedTestPlan(VotePlan):
         level = f"{self.roles.first.name} = {getattr(self.roles.first, 'levels', ('',))[-1]}"
         names = {"first": self.roles.first.name, "second": self.roles.second.name, "level": level}
         return words.format(**names, a=groups[0], b=groups[-1])
-
-    sought: ClassVar[str] = "difference"
-    """What a test that does not reject has not shown."""
 
     def meaning(self, verdict: Fields) -> Meaning:
         of = f"{self.roles.first.name} and {self.roles.second.name}"

@@ -37,7 +37,6 @@ from tacit_protocol.procedures.aggregation import (
     REJECTIONS,
     VotePlan,
     Votes,
-    block_places,
     drawn_law,
     sum_of_votes,
 )
@@ -485,16 +484,13 @@ class BlocksTested(KernelPlan, VotePlan):
     ) -> Votes:
         order = order or np.random.default_rng()
         rows, by_owner = self.gathered(table, order)
-        blocks, rejecting, report = self.blocks(rows.units), 0, step(progress, "permuting")
-        lots = order.random(blocks)
-        # Nothing of a block may be asked of another.
-        for block, place in enumerate(block_places(rows.units, blocks)):
-            tested = rows.reordered(np.arange(rows.units)[place])
-            seed = public_seed(self.study, BLOCKS_STREAM, block)
-            squares = self.squares(tested, seed, workers_of(table))
-            rejecting += self.vote.of(squares, lots[block])
-            report((block + 1) / blocks)
-        return Votes(rows.units, rejecting, by_owner)
+        workers = workers_of(table)
+
+        def squares(block: UnitRows, number: int) -> Floats:
+            return self.squares(block, public_seed(self.study, BLOCKS_STREAM, number), workers)
+
+        votes = self.voted(rows, order, squares, step(progress, "permuting"))
+        return Votes(rows.units, votes, by_owner)
 
     def squares(self, rows: UnitRows, seed: np.random.SeedSequence, workers: Workers) -> Floats:
         """Return a block's squared statistics, (B + 1,), the observed one first."""

@@ -13,8 +13,8 @@ from two_sample_cases import SeededNoise, domain_of
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures import aggregation
 from tacit_protocol.procedures.aggregated_test import AggregatedTest, TestName
-from tacit_protocol.procedures.aggregated_test import plan as aggregated_test
 from tacit_protocol.procedures.aggregated_test.statistic import (
     TESTS,
     BlockTest,
@@ -370,7 +370,7 @@ def test_one_unit_moves_one_vote_and_a_unit_in_two_blocks_is_caught(
     study = study_of(test, {"blocks": 6, "block_level": 0.5})
     assert PROCEDURE.plan(study).vote.sensitivity == bound
     assert largest_move(study, 25) == bound, "the bound holds, and is reached"
-    monkeypatch.setattr(aggregated_test, "block_places", overlapping)
+    monkeypatch.setattr(aggregation, "block_places", overlapping)
     assert largest_move(study, 25) > bound
 
 

@@ -12,6 +12,7 @@ from two_sample_cases import SeededNoise, domain_of
 from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures import aggregation
 from tacit_protocol.procedures.aggregation import (
     BLOCK_PERMUTATIONS,
     REJECTIONS,
@@ -25,7 +26,6 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependenceDecision,
     JointIndependenceResult,
 )
-from tacit_protocol.procedures.joint_independence import plan as joint_independence
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]
@@ -76,7 +76,7 @@ def test_one_unit_moves_the_count_by_one_and_overlapping_blocks_are_caught(
 ) -> None:
     study = study_of(parameters={"blocks": 6, "kernel": kernel})
     assert largest_move(study, 30) == 1, "the bound holds, and is reached"
-    monkeypatch.setattr(joint_independence, "block_places", overlapping)
+    monkeypatch.setattr(aggregation, "block_places", overlapping)
     assert largest_move(study, 30) == 2
 
 
