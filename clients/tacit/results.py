@@ -28,10 +28,10 @@ from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
 from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
-from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
+from tacit_protocol.procedures.curated_distance_correlation.verdict import CuratedDistanceCorrelationResult
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
+from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
