@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tacit.correlations import AnsweredScreeningResult, ScreeningResult
     from tacit.database.result import DatabaseResult
     from tacit.peer_outcome import PeerOutcome
-    from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
+    from tacit_protocol.procedures.aggregated_test.verdict import AggregatedTestResult
     from tacit_protocol.procedures.association.verdict import AssociationResult
     from tacit_protocol.procedures.counts.base import NoisyTables
     from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
     from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
     from tacit_protocol.procedures.identity import IdentityResult
-    from tacit_protocol.procedures.joint_independence import JointIndependenceResult
+    from tacit_protocol.procedures.joint_independence.verdict import JointIndependenceResult
     from tacit_protocol.procedures.means.max_form import TestedHypothesis
     from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
     from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
@@ -90,7 +90,7 @@ _HOMES = {
     "tacit.correlations": ("AnsweredScreeningResult", "ScreeningResult"),
     "tacit.database.result": ("DatabaseResult",),
     "tacit.peer_outcome": ("PeerOutcome",),
-    "tacit_protocol.procedures.aggregated_test": ("AggregatedTestResult",),
+    "tacit_protocol.procedures.aggregated_test.verdict": ("AggregatedTestResult",),
     "tacit_protocol.procedures.association.verdict": ("AssociationResult",),
     "tacit_protocol.procedures.counts.base": ("NoisyTables",),
     "tacit_protocol.procedures.counts.homogeneity": ("HomogeneityResult",),
@@ -101,7 +101,7 @@ _HOMES = {
     "tacit_protocol.procedures.distance_correlation.peer": ("PeerResult",),
     "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
     "tacit_protocol.procedures.identity": ("IdentityResult",),
-    "tacit_protocol.procedures.joint_independence": ("JointIndependenceResult",),
+    "tacit_protocol.procedures.joint_independence.verdict": ("JointIndependenceResult",),
     "tacit_protocol.procedures.means.max_form": ("TestedHypothesis",),
     "tacit_protocol.procedures.mutual_independence": ("MutualIndependenceResult",),
     "tacit_protocol.procedures.quantile_tables.verdict": ("CellsTableResult",),

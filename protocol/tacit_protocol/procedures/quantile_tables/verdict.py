@@ -23,6 +23,7 @@ from tacit_protocol.procedures.quantile_tables.statistic import (
     pair_estimates,
 )
 from tacit_protocol.procedures.randomised_answers.owners import SIGNAL_HOPELESS
+from tacit_protocol.procedures.randomised_answers.verdict import measures_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, estimate_shown, interval_of
 from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, Shown, affordable, from_draws
@@ -201,17 +202,8 @@ def estimated_pairs(
             ordered = (first.ordered, second.ordered)
             measured = pair_estimates(tables, shape, (i, j), ordered, 1 - study.level)
             joined = joined or any(len(own) != int(own.max()) + 1 for own in measured.joined)
-            fields: dict[str, float | None] = {}
-            for name, estimate in (
-                ("correlation", measured.correlation),
-                ("cramers_v", measured.cramers_v),
-                ("distance_correlation", measured.distance_correlation),
-            ):
-                ends = "" if name == "distance_correlation" else f"{name}_"
-                fields[name] = None if estimate is None else estimate.value
-                fields[f"{ends}lower"] = None if estimate is None else estimate.lower
-                fields[f"{ends}upper"] = None if estimate is None else estimate.upper
-            found.append(PairOfVariables(first=first.column.name, second=second.column.name, **fields))
+            measures = measures_of(measured)
+            found.append(PairOfVariables(first=first.column.name, second=second.column.name, **measures))
     return tuple(found), joined
 
 
