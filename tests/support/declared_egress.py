@@ -27,7 +27,7 @@ from tacit_protocol.messages.study import (
     Transcript,
     VerdictMessage,
 )
-from tacit_protocol.procedures.base import BaseVerdict, Procedure
+from tacit_protocol.procedures.base import BaseVerdict, Plan, Procedure
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     ALIGNMENT_TYPE,
@@ -515,9 +515,13 @@ REQUESTS: Mapping[str, str] = {
 
 
 def verdicts_of(procedure: Procedure) -> list[type[BaseVerdict]]:
-    """Return what a procedure's verdicts may be: ``Verdict``, and all its module names but bases."""
-    named = vars(sys.modules[type(procedure).__module__]).values()
-    found = [one for one in named if isinstance(one, type) and issubclass(one, BaseVerdict)]
+    """Return what a procedure's verdicts may be: ``Verdict``, what its modules name, and its plans'."""
+    home = type(procedure).__module__
+    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{home}.")]
+    named = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    planned = [one.__dict__.get("verdict_type") for one in named if issubclass(one, Plan)]
+    named += [one for one in planned if isinstance(one, type)]
+    found = [one for one in named if issubclass(one, BaseVerdict)]
     bases = {base for one in found for base in one.__mro__[1:]}
     return list(dict.fromkeys([procedure.Verdict, *(one for one in found if one not in bases)]))
 
