@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.testing.neighbour_search import Codes
+from tacit.testing.neighbour_search import Codes, EncodedRows
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
@@ -17,6 +17,7 @@ from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_nor
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, check_release, planned
 
+Rows = EncodedRows
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 

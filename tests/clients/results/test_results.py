@@ -282,7 +282,7 @@ def made(
     digest: str | None = None,
     **parameters: str,
 ) -> Result:
-    choices: dict[str, Any] = {"epsilon": 2.0, "delta": 0.0, "alpha": alpha, "seed": seed_text(1)}
+    choices: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "alpha": alpha, "seed": seed_text(1)}
     study = local_study(procedure, PERSONS, ["north", "south"], parameters, **choices)
     return result_of(study, COMMON | verdict, digest=digest)
 

@@ -116,26 +116,6 @@ class JointIndependence(Procedure):
         plan.check_units(units_declared(study))
         return plan
 
-    # Of the curated procedures, which call this one's methods.
-
-    def summarise(
-        self,
-        study: Study,
-        table: Table,
-        progress: Progress | None = None,
-        order: np.random.Generator | None = None,
-    ) -> JointSummary:
-        """Compute what the plan does of a table; ``order`` is for audits and simulations alone."""
-        return self.plan(study).summarise(table, order, progress)
-
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> Sequence[RowsPanel]:  # noqa: ARG002
-        """Return rows of the estimates of a table."""
-        return pair_panels(verdict.get("pairs", ()))
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where a sender has too few units, or too many to compare."""
-        planned(self, study).check_units(units)
-
 
 def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain | None = None) -> Study:
     """Return the study of joint independence whose blocks or table another procedure's study asks for.
