@@ -15,24 +15,19 @@ quantiles: pure epsilon, a p-value and estimates with intervals; several owners 
 (procedures/quantile_tables, docs/mathematics/quantile-tables.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import BaseModel
 
-from tacit_protocol.domain import Domain, Table
+from tacit_protocol.domain import Domain
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.procedures.base import (
-    Fields,
     Holder,
     Procedure,
-    Progress,
     QuestionTemplate,
-    Releases,
     StudyError,
-    planned,
     require_shared_columns,
     require_work,
     units_declared,
@@ -53,9 +48,8 @@ from tacit_protocol.procedures.joint_independence.verdict import (
     JointIndependenceResult,
 )
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
-from tacit_protocol.procedures.quantile_tables.verdict import pair_panels
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.presentation import JOINT, PERMUTATION, Citation, RowsPanel
+from tacit_protocol.verdicts.presentation import JOINT, PERMUTATION, Citation
 
 __all__ = [
     "BANDWIDTH_PER_COLUMN",
