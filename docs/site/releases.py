@@ -170,6 +170,7 @@ def page_of(name: str) -> str:
     """Return a procedure's page."""
     procedure = PROCEDURES[name]
     file = Path(inspect.getfile(type(procedure))).resolve().relative_to(ROOT)
+    file = file.parent if file.name == "__init__.py" else file
     text = (ROOT / "docs" / "procedures" / f"{name}.md").read_text("utf-8")
     proofs = dict.fromkeys(
         line for line in text.replace(")", "\n").split("(") if line.startswith("../mathematics/")
@@ -180,7 +181,7 @@ def page_of(name: str) -> str:
         "",
         WRITTEN,
         "",
-        f"{procedure.title} [The procedure](../../procedures/{name}.md); [its code](../../../{file}), of which `cost`, `summarise`",
+        f"{procedure.title} [The procedure](../../procedures/{name}.md); [its code](../../../{file}), of whose plans `summarise`",
         "and `privatise` decide what leaves.",
         "",
         "**Proofs**: " + ", ".join(f"[{link.rpartition('/')[2]}](../{link})" for link in links) + ";",
