@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tacit import local
+from tacit.in_process import runner
 from tacit.planning.simulation import SimulatedNoise
 
 
@@ -20,8 +21,8 @@ def seeded_noise(seed: int) -> Iterator[None]:
     """
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        for module in pkgutil.iter_modules(local.__path__):
-            found = import_module(f"{local.__name__}.{module.name}")
+        names = [f"{local.__name__}.{module.name}" for module in pkgutil.iter_modules(local.__path__)]
+        for found in (runner, *map(import_module, names)):
             if hasattr(found, "OpenDPNoise"):
                 patch.setattr(found, "OpenDPNoise", lambda: SimulatedNoise(rng))
         yield

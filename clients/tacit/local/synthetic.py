@@ -40,7 +40,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.cell_counts import OTHER
 from tacit_protocol.features.column_histograms import ColumnHistograms, is_of_whole_numbers
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import StudyError, check_release
+from tacit_protocol.procedures.base import StudyError, check_release, planned
 from tacit_protocol.procedures.counts.release import counted_part, grid_of
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 
@@ -150,7 +150,8 @@ def release_database(
         if table.units < 1:
             raise InputError("the sample has no rows")
         study = as_run(procedure, study, [table.units])
-        plan = procedure.plan(study)
+        procedure.check(study)
+        plan = planned(procedure, study)
         release = plan.privatise(plan.summarise(table), OpenDPNoise())
         check_release(procedure, study, release)
         verdict: Any = plan.conclude({OWNER: release}, {OWNER: release.units})

@@ -12,7 +12,7 @@ unit of several rows contributes their average, which lies in the convex hull of
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.plan import Fields, Panel, Progress, Releases, SumPlan
 from tacit_protocol.procedures.populations import Held, SimulationModel, draw_rows, with_effect
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict
+from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, estimate_shown
 from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
@@ -82,7 +82,7 @@ class SumTestResult(PvalueVerdict):
         upper: upper end of the interval.
     """
 
-    estimate: float
+    estimate: Annotated[float, estimate_shown("estimate")]
     lower: float
     upper: float
 

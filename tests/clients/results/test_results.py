@@ -280,15 +280,19 @@ def made(
     verdict: dict[str, Any],
     alpha: float = 0.05,
     digest: str | None = None,
+    *,
+    curated: bool = False,
     **parameters: str,
 ) -> Result:
     choices: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "alpha": alpha, "seed": seed_text(1)}
-    study = local_study(procedure, PERSONS, ["north", "south"], parameters, **choices)
+    study = local_study(procedure, PERSONS, ["north", "south"], parameters, curated=curated, **choices)
     return result_of(study, COMMON | verdict, digest=digest)
 
 
 def decision(reject: bool, alpha: float = 0.05) -> Result:
-    return made("joint_independence", {"reject": reject}, alpha, **DECIDES["joint_independence"])
+    return made(
+        "joint_independence", {"reject": reject}, alpha, curated=True, **DECIDES["joint_independence"]
+    )
 
 
 def with_p(pvalue: float, digest: str | None = None) -> Result:
