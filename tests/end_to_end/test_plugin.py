@@ -167,10 +167,14 @@ BROKEN = {
     "that is no procedure": ("json:loads", "derives from"),
     "under a built-in name": ("taken:Taken", "there is a built-in procedure identity"),
     "without a usable name": ("unnamed:Unnamed", "small letters"),
+    "without a plan": ("planless:Planless", "no method plan"),
 }
 MODULES = {
     "broken.py": "raise RuntimeError('not today')",
     "taken.py": "from tacit_protocol.procedures.identity import IdentityTest as I\nclass Taken(I): pass\n",
+    "planless.py": (
+        "from tacit_protocol.procedures.base import Procedure\nclass Planless(Procedure): name = 'planless'\n"
+    ),
     "unnamed.py": "import taken\n\nclass Unnamed(taken.Taken): name = 'Über'\n",
 }
 

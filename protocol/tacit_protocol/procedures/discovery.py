@@ -135,6 +135,8 @@ def _loaded(point: EntryPoint) -> Procedure:
     loaded = point.load()
     if not isinstance(loaded, type) or Procedure not in loaded.__mro__:
         raise TypeError("the entry point is no class that derives from tacit_protocol's Procedure")
+    if getattr(loaded, "plan", None) is Procedure.plan:
+        raise TypeError("the procedure has no method plan, which says what a study's mechanism is")
     procedure: Procedure = loaded()
     if not isinstance(procedure.name, str) or NAME.fullmatch(procedure.name) is None:
         raise TypeError("the procedure's name is not made of small letters, digits and underscores")
