@@ -30,6 +30,7 @@ from tacit_protocol.messages.study import (
     padded,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, NoisyVector
+from tacit_protocol.procedures.distance_correlation.peer import PeerPlan
 from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -385,7 +386,7 @@ def test_when_the_receiver_answers_says_nothing_of_its_data(
     world: World, monkeypatch: pytest.MonkeyPatch, publish: bool, computing_s: float
 ) -> None:
     """Its schedule begins when the package has come, long after it decided, and not when it has computed."""
-    combine = type(PROCEDURE).combine
+    combine = PeerPlan.combine
 
     def slowly(*given: Any) -> Any:
         world.now += computing_s
@@ -397,7 +398,7 @@ def test_when_the_receiver_answers_says_nothing_of_its_data(
     world.send()
     world.now += 100  # the sender's own schedule, and more
     work(world.agents[SENDER])
-    monkeypatch.setattr(type(PROCEDURE), "combine", slowly)
+    monkeypatch.setattr(PeerPlan, "combine", slowly)
     world.receive()
     assert [row.send_at for row in world.rows(RECEIVER, OUTBOX)] == [NOW + 105]
     assert world.rows(RECEIVER, OUTBOX)[0].closed_at is None

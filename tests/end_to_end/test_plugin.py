@@ -212,7 +212,7 @@ import pandas as pd, tacit.local
 rows = pd.DataFrame({"before": range(100, 200), "after": range(95, 195)})
 bounds = {"before": (60, 220), "after": (60, 220)}
 found = tacit.local.run("sign_test", rows, rows, epsilon=4, delta=1e-5, bounds=bounds)
-print(found.reject, found.source.study.procedure_origin, "Units that went up" in found.report_html())
+print(found.reject, found.source.study.procedure_origin, "estimate less 0.5" in found.report_html())
 """
 
 
