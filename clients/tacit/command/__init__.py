@@ -5,7 +5,10 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
+
+    from typer import Typer
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -14,8 +17,8 @@ COLLECT_AFTER = 200_000
 time that a short command has."""
 
 
-def main() -> None:
-    """Run the command on this process's arguments, and exit."""
+def main(load: "Callable[[], Typer] | None" = None) -> None:
+    """Run the command, or the program that ``load`` loads, on this process's arguments, and exit."""
     sys.excepthook = _report_fault
     gc.set_threshold(COLLECT_AFTER)
     # httpx takes its own command, and the syntax colours that that loads, for not installed: none runs here.
@@ -23,7 +26,7 @@ def main() -> None:
     try:
         from tacit.command.app import run  # noqa: PLC0415 (so that importing the package stays free)
 
-        code = run(sys.argv[1:])
+        code = run(sys.argv[1:], None if load is None else load())
         sys.stdout.flush()
     except KeyboardInterrupt:  # before the command itself could take it, or while it was ending
         code = INTERRUPTED
