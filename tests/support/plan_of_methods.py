@@ -19,7 +19,6 @@ class ProcedureOfMethods(Procedure):
     """A procedure of a test, whose plan asks its methods."""
 
     def plan(self, study: Study) -> Plan:
-        self.check(study)
         return PlanOfMethods(self, study)
 
     def check(self, study: Study) -> None:
