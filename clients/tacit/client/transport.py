@@ -21,7 +21,6 @@ import httpx
 from tacit.client.http import HttpRequest, HttpResponse, Upload
 from tacit.errors import ConfigurationError, InputError, ResponseError, TransportError
 from tacit_protocol.addresses import (
-    DIRECT,
     PLAIN_HTTP,
     Proxy,
     Route,
@@ -280,15 +279,6 @@ def _environment(scheme: str, host: str) -> str | None:
     if proxy_bypass_environment(host, proxies):
         return None
     return proxies.get(scheme) or proxies.get("all")
-
-
-def tls_of(ca_file: Path | None) -> ssl.SSLContext | None:
-    """Return the TLS context that trusts a file's certificates alone, or None for the usual authorities.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or holds no certificate.
-    """
-    return _tls(DIRECT.trusting(ca_file))
 
 
 def _tunnel(base_url: str, tls: ssl.SSLContext | None, proxy: Proxy | str | None) -> httpx.Proxy | None:

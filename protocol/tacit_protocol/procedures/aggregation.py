@@ -61,7 +61,6 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 BLOCK_LEVEL = 0.3
 """Level of each block's test. Few blocks that reject easily tell more through the noise than the reverse."""

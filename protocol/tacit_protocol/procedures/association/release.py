@@ -61,16 +61,6 @@ from tacit_protocol.procedures.within_owners.covariances import (
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-HISTOGRAMS, SCORES = "histograms", "scores"
-"""Names of a release's vectors."""
-
-BINS, BINS_OF_FEW = 64, 32
-"""Equal intervals of a numeric column's histogram, at owners of many units and of few: values within one are
-ties. Many tell values apart within bounds that are too wide; few carry less noise."""
-
-UNITS_A_BIN = 0.5
-"""Fewest units of an average interval, in standard deviations of its noise, from which there are ``BINS``."""
-
 COARSE = 8
 """Intervals whose noisy counts are taken as they are, but for what is negative."""
 
@@ -88,9 +78,6 @@ PAIR_WEIGHTS = np.array([0.7, 0.6, 0.1, 0.1, 0.15, 0.3])
 
 T, T_SQUARED, R, Q = range(4)
 TT, RR, RQ, QR, QQ, YY = range(6)
-
-COLUMNS_MAX = 20
-LEVELS_MAX = 16
 
 WITHIN = 4
 """Points in an interval at which moments of grades are taken."""

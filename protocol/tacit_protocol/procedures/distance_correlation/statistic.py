@@ -27,8 +27,6 @@ from tacit_protocol.numerics.distance_covariance import (
 )
 from tacit_protocol.verdicts.base import Interval
 
-Floats = npt.NDArray[np.float64]
-
 VARIANCE_FACTOR_MIN = 2.0
 """Both distance variances must be this many standard errors above 0 for a correlation to be stated."""
 

@@ -310,9 +310,6 @@ def plan_privit(
     raise refusal
 
 
-BATCH_NUMBERS = 2**20
-"""Numbers of simulated counts held at once: 8 MiB."""
-
 UNIT_ROUNDOFF = 2.0**-53
 
 CAPS = 49

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, PooledTable, Table
 from tacit_protocol.features.private_cells import (
@@ -37,9 +36,6 @@ from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.procedures.base import CELL_WORK
 from tacit_protocol.procedures.counts.release import COUNTS, check_counts, count_noise, laplace_counts
 from tacit_protocol.strict import ReleaseError, StudyError
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 CUTS_PART = 0.36
 """Part of epsilon that buys all cuts together. With half of it cuts lie too far from the quantiles, above all

@@ -32,7 +32,6 @@ from tacit_protocol.numerics.randomised_tables import (
 from tacit_protocol.procedures.counts.release import margin_table, product
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 MIXED = 0.3
 """Chance that a product of two smooth contrasts is taken to be dependent at all: three pairs that are weakly
