@@ -156,6 +156,31 @@ def small_functions_with_one_use(trees: list[ast.Module]) -> int:
     return sum(named[name] == 1 and defined[name] == 1 for name in small)
 
 
+def overruled_defaults() -> list[str]:
+    """Name the parameters whose declared default no study of the grid gets, of those it says nothing of."""
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    from study_grid import read_grid  # noqa: PLC0415 (its path is the tests')
+
+    from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415
+
+    chosen: dict[str, list[dict[str, object]]] = {}
+    for row, studies in read_grid().items():
+        found = [dict(study.get("defaults", {})) for study in studies.values()]
+        chosen.setdefault(row.partition(",")[0], []).extend(found)
+    return [
+        f"{name}.{field}"
+        for name, procedure in PROCEDURES.items()
+        for field, own in procedure.Parameters.model_fields.items()
+        if not own.is_required() and all(said.get(field, own.default) != own.default for said in chosen[name])
+    ]
+
+
+def lines_of_a_new_test() -> int:
+    """Count the lines of the module that the how-to page of procedures builds."""
+    page = (ROOT / "docs" / "how-to" / "add-a-procedure.md").read_text("utf-8")
+    return len(page.partition("```python\n")[2].partition("\n```")[0].splitlines())
+
+
 def class_names(trees: list[ast.Module]) -> Counter[str]:
     """Count how many classes, at the top of a module, have a name."""
     return Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
@@ -181,6 +206,8 @@ def main() -> None:
         f"pairs of {len(rooms)} rooms of procedures that import one another": imports_between(graph, rooms),
         f"functions of {SMALL} lines or fewer with one use": small_functions_with_one_use(trees),
         "class names with two meanings or more": len(shared),
+        "parameters whose declared default no study gets": len(overruled_defaults()),
+        "lines of a new test": lines_of_a_new_test(),
         "test lines": lines(list(sources("tests"))),
         "words of docs": sum(
             len([word for word in file.read_text("utf-8").split() if any(map(str.isalpha, word))])
