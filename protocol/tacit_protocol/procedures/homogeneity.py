@@ -88,7 +88,6 @@ from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
     RowsPanel,
-    decision_sentence,
     names_of,
 )
 
@@ -356,14 +355,11 @@ class HomogeneityPlan(SimulatedCountTest, OwnCounts):
     def meaning(self, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(self.study)
-        said = decision_sentence(
-            self.study,
+        return self.decision(
             verdict,
             f"The owners' categories are distributed differently: {names} do not share one distribution",
             f"No difference in the owners' categories was shown: {names} may share one distribution",
         )
-        told = ". ".join(told_between(effects_of(verdict.get("effects", ()))))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,

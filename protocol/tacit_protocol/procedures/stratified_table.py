@@ -76,14 +76,12 @@ from tacit_protocol.verdicts.base import (
     effects_table,
     forest,
     parts_frame,
-    told_between,
 )
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     Citation,
     Meaning,
     RowsPanel,
-    decision_sentence,
     joined,
 )
 
@@ -320,6 +318,7 @@ class StratifiedTablePlan(CountTestPlan):
     """Groups compared within all strata of the tables that can be read."""
 
     simulated_null: ClassVar[str] = "tables that are independent within strata"
+    ratios: ClassVar[tuple[str, ...]] = ("odds ratio",)
 
     def __init__(self, study: Study, parameters: StratifiedTableParameters) -> None:
         super().__init__(study, parameters)
@@ -349,14 +348,11 @@ class StratifiedTablePlan(CountTestPlan):
         """Say what a verdict means, in sentences."""
         shown = effects_of(verdict.get("effects", ()))
         outcome = shown[0].column if shown else "the outcome"
-        said = decision_sentence(
-            self.study,
+        return self.decision(
             verdict,
             f"The groups differ in {outcome}, within owners",
             f"No difference between the groups in {outcome}, within owners, was shown: they may be alike",
         )
-        told = ". ".join(told_between(shown, ratios=("odds ratio",)))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -382,7 +378,7 @@ class StratifiedTablePlan(CountTestPlan):
         progress: Progress | None = None,
     ) -> StratifiedTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        layout, known = self.layout, self.answered(releases)
+        layout, kept = self.layout, self.kept(releases)
         tables = self.tables(releases)
         owners = {name: layout.strata(table) for name, table in tables.items()}
         simulating = step(progress, "simulating the null", 0.0, 0.7)
@@ -401,7 +397,7 @@ class StratifiedTablePlan(CountTestPlan):
                     np.concatenate([own.variances for own in owners.values()]),
                     tuple(SCORES),
                     self.study.level,
-                    kept=None if known is None else known.kept,
+                    kept=kept,
                 )
             ),
             effects_by_owner=tuple(self.effects_by_owner(owners)),

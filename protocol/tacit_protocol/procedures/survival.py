@@ -84,7 +84,6 @@ from tacit_protocol.verdicts.base import (
     forest,
     number,
     parts_frame,
-    told_between,
 )
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
@@ -94,7 +93,6 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     RowsPanel,
     Shown,
-    decision_sentence,
     names_of,
 )
 
@@ -708,6 +706,7 @@ class SurvivalPlan(CountTestPlan):
     """Curves, and groups compared within all strata, of the tables that can be read."""
 
     simulated_null: ClassVar[str] = "groups with one hazard"
+    ratios: ClassVar[tuple[str, ...]] = ("hazard ratio",)
 
     def __init__(self, study: Study, parameters: SurvivalParameters) -> None:
         super().__init__(study, parameters)
@@ -747,14 +746,11 @@ class SurvivalPlan(CountTestPlan):
                 tests=False,
             )
         where = "within owners" if self.shared is None else "among the units of all owners"
-        said = decision_sentence(
-            self.study,
+        return self.decision(
             verdict,
             f"The groups' times to the event differ, {where}",
             f"No difference in the groups' times to the event was shown, {where}",
         )
-        told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -790,8 +786,8 @@ class SurvivalPlan(CountTestPlan):
         progress: Progress | None = None,
     ) -> SurvivalResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        layout, level, known = self.layout, self.study.level, self.answered(releases)
-        tables, kept = self.tables(releases), None if known is None else known.kept
+        layout, level, kept = self.layout, self.study.level, self.kept(releases)
+        tables = self.tables(releases)
         owners = {name: layout.of(table) for name, table in tables.items()}
         held, test = list(owners.values()), None
         if layout.group is not None:

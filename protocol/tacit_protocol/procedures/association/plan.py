@@ -139,6 +139,11 @@ SMALL = 0.3
 NO_INTERVAL = "how far a correlation may be off cannot be said: that needs more than covariances"
 """What a masked sum does not tell of its correlations."""
 
+GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
+"""Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
+Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
+of spreads too."""
+
 HIDES_ALL = f"{HOPELESS}noise would hide even a rank correlation of 1; {ADVICE}"
 
 
@@ -373,6 +378,9 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
             return few
         return *few, f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {ADVICE}"
 
+    def masked(self, shared: SharedNoise) -> "MaskedAssociation":
+        return MaskedAssociation(self, shared)
+
     def few(self, units: Mapping[str, int]) -> tuple[str, ...]:  # noqa: ARG002
         """Say where units are too few for histograms."""
         return ()
@@ -548,6 +556,12 @@ class GaussianAssociation(SeparateAssociation):
         """Return a pair's sums of values and grades."""
         return block(release.units, columns, products, release.vectors[SCORES].scale, grades)
 
+    def gives_way(self, pure: SeparateAssociation, units: int) -> bool:
+        """Whether Laplace noise is less, or little more, and this is not small beside sampling's."""
+        gaussian, most = self.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
+        less = pure.rank_noise(units) < most * gaussian
+        return less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3
+
 
 class LaplaceAssociation(SeparateAssociation):
     """Sums of ranks alone in Laplace noise, after histograms where units are enough: they share epsilon."""
@@ -703,6 +717,10 @@ class GaussianSigns(Signs, GaussianAssociation):
         moved = math.sqrt(squared_movement_of_signs(self.columns)) + rounding_sensitivity(count, bits)
         return (SumPart(SCORES, scores, -bits, moved, 1.0),)
 
+    def gives_way(self, pure: SeparateAssociation, units: int) -> bool:
+        """Whether Laplace noise, which is on the same sums, is smaller."""
+        return pure.rank_noise(units) < self.rank_noise(units)
+
 
 class LaplaceSigns(Signs, LaplaceAssociation):
     """Those in Laplace noise."""
@@ -834,32 +852,6 @@ def _below(kind: str, size: float) -> str:
 
 def _of_pairs(pairs: int) -> str:
     return f"{pairs} pair{'' if pairs == 1 else 's'} of columns, Holm's correction"
-
-
-GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
-"""Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
-Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
-of spreads too."""
-
-
-def fitting_noise(study: Study, units: int) -> dict[str, str]:
-    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
-
-    From public numbers alone: units, budget and the number of columns. Of two levels both kinds of noise are
-    on the same sums, and the smaller is taken.
-    """
-    few = {"noise": "laplace"}
-    if study.budget.delta_pico == 0:
-        return few
-    many, pure = (
-        separate_plan(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
-        for noise in ({"noise": "gaussian"}, few)
-    )
-    if many.signs:
-        return few if pure.rank_noise(units) < many.rank_noise(units) else {}
-    gaussian, most = many.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
-    less = pure.rank_noise(units) < most * gaussian
-    return few if less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}
 
 
 def separate_plan(study: Study) -> SeparateAssociation:

@@ -55,14 +55,18 @@ from tacit_protocol.verdicts.base import (
     ShownTable,
     VerdictSource,
     compared_shown,
+    effects_of,
+    told_between,
 )
 from tacit_protocol.verdicts.presentation import (
     Floats,
+    Meaning,
     Null,
     Row,
     RowsPanel,
     Shown,
     affordable,
+    decision_sentence,
     from_draws,
 )
 
@@ -226,6 +230,8 @@ class CountTestPlan(TablesPlan):
     """
 
     simulated_null: ClassVar[str]
+    ratios: ClassVar[tuple[str, ...]] = ()
+    """The ratios among its effects that a sentence tells after differences."""
 
     def __init__(self, study: Study, parameters: CountTestParameters) -> None:
         super().__init__(study, parameters)
@@ -247,6 +253,12 @@ class CountTestPlan(TablesPlan):
     def listed_alone(self) -> tuple[str, ...]:
         """Name the columns of which units with another value than a listed one take no part at all."""
         return ()
+
+    def decision(self, verdict: Fields, rejected: str, not_rejected: str) -> Meaning:
+        """Say which of both a verdict decided, and by how much its effects differ."""
+        said = decision_sentence(self.study, verdict, rejected, not_rejected)
+        told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=self.ratios))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the first of the verdict's."""

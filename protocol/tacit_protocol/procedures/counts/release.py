@@ -72,11 +72,7 @@ from tacit_protocol.procedures.masking import (
 )
 from tacit_protocol.procedures.plan import Fields, Plan, Releases
 from tacit_protocol.procedures.populations import Floats
-from tacit_protocol.procedures.randomised_answers.answered_column import (
-    AnswerCounts,
-    AnsweredColumnPlan,
-    beside,
-)
+from tacit_protocol.procedures.randomised_answers.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.strict import StrictModel
 
 Integers = npt.NDArray[np.int64]
@@ -256,8 +252,11 @@ class TablesPlan(Plan):
         """
         raise NotImplementedError
 
-    def answered(self, releases: Releases) -> AnswerCounts | None:  # noqa: ARG002
-        """Return what is known of another owner's answers, by which units were counted; None without any."""
+    def kept(self, releases: Releases) -> float | None:  # noqa: ARG002
+        """Return the retention of the answers by which units were counted; None where no answers were read.
+
+        Raises ReleaseError where releases do not fit the study, or each other.
+        """
         return None
 
     def table(self, counts: Floats, units: int, noise: CellNoise | None = None) -> NoisyTable:
@@ -480,9 +479,9 @@ class CountsByAnswer(TablesPlan, AnsweredColumnPlan):
         self.check_release(answer)
         return {self.receiver.name: self.read(answer)}
 
-    def answered(self, releases: Releases) -> AnswerCounts:
-        """Return the sender's answers; raises ReleaseError where releases do not fit."""
-        return self.known(releases)
+    def kept(self, releases: Releases) -> float | None:
+        """Return the retention of the sender's answers."""
+        return self.known(releases).kept
 
     def drowned(self, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where answers hide every difference; else where noise drowns the counts."""

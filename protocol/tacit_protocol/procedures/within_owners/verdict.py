@@ -155,6 +155,14 @@ class WithinOwnersVerdict(PvalueVerdict):
     effects_by_owner: Annotated[tuple[Effect, ...], EFFECTS_BY_OWNER]
     heterogeneity_pvalue: Annotated[float | None, HETEROGENEITY]
 
+    def differences(self) -> list[str]:
+        """Say in words what was found, and how large it is."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        decision = self.found[0].lower() if self.reject else self.found_of_part[1]
+        return self._told("; ".join([self._decided(decision), *self.differences()]))
+
     @property
     def tested(self) -> Sequence[TestedPart]:
         """The parts."""
