@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.identity import IdentityResult
     from tacit_protocol.procedures.independence_table import IndependenceTableResult
     from tacit_protocol.procedures.joint_independence.verdict import JointIndependenceResult
-    from tacit_protocol.procedures.means.max_form import TestedHypothesis
+    from tacit_protocol.procedures.means.private_means import TestedHypothesis
     from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
     from tacit_protocol.procedures.noisy_counts import NoisyCountsResult
     from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
@@ -102,7 +102,7 @@ _HOMES = {
     "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
     "tacit_protocol.procedures.identity": ("IdentityResult",),
     "tacit_protocol.procedures.joint_independence.verdict": ("JointIndependenceResult",),
-    "tacit_protocol.procedures.means.max_form": ("TestedHypothesis",),
+    "tacit_protocol.procedures.means.private_means": ("TestedHypothesis",),
     "tacit_protocol.procedures.mutual_independence": ("MutualIndependenceResult",),
     "tacit_protocol.procedures.quantile_tables.verdict": ("CellsTableResult",),
     "tacit_protocol.procedures.randomised_answers.verdict": ("AnsweredCorrelationResult",),

@@ -27,7 +27,7 @@ from tacit_protocol.procedures.plan import (
     require_noise,
 )
 from tacit_protocol.procedures.populations import SimulationModel
-from tacit_protocol.strict import ReleaseError, StudyError
+from tacit_protocol.strict import HOPELESS, ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     Citation,
@@ -36,6 +36,7 @@ from tacit_protocol.verdicts.presentation import (
 )
 
 __all__ = [
+    "HOPELESS",
     "Fields",
     "Plan",
     "Progress",
@@ -54,10 +55,6 @@ NOT_CANONICAL = (
     "spaces, numbers in their shortest form, the title in Unicode's form NFC; a client of this version "
     "writes them so"
 )
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
-
 
 OwnersAsked = Literal["one", "two", "one or more", "two or more", "three or more"]
 

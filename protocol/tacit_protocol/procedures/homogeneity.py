@@ -33,6 +33,7 @@ from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CellGrid, compared_places
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.inference import RARE_UNITS
 from tacit_protocol.numerics.noisy_tables import (
     ComparedShares,
     NoisyTable,
@@ -69,7 +70,6 @@ from tacit_protocol.procedures.counts.base import (
     striking_cells,
 )
 from tacit_protocol.procedures.counts.release import OwnCounts, require_own_releases
-from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import SimulationModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,

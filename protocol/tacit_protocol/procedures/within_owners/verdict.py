@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from scipy.special import ndtri
 
 from tacit_protocol.domain import NumericColumn
-from tacit_protocol.procedures.means.private_means import RARE_UNITS
+from tacit_protocol.numerics.inference import RARE_UNITS
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
