@@ -181,18 +181,6 @@ class _Drawn:
         return half_width(self.noises, cells, self.level)
 
 
-def count_panels(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[BarsPanel]:
-    """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
-    found: list[BarsPanel] = []
-    for table in _tables(plan, verdict, releases):
-        found += _of_table(table, plan.grid, float(verdict["half_width_all"]))
-    if len(found) > PANELS_MAX:
-        last, more = found[PANELS_MAX - 1], len(found) - PANELS_MAX
-        note = f"{last.note} And {more} more charts like these: the transcript has every count."
-        found[PANELS_MAX - 1] = replace(last, note=note)
-    return found[:PANELS_MAX]
-
-
 def _tables(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[_Drawn]:
     known, level = plan.known_tables(verdict, releases), plan.study.level
     bound, found = float(verdict["half_width"]), []
@@ -261,8 +249,15 @@ class NoisyCountsPlan(OwnCounts):
         )
 
     def panels(self, verdict: Fields, releases: Releases) -> list[BarsPanel]:
-        """Return the bars of all owners' tables."""
-        return count_panels(self, verdict, releases)
+        """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
+        found: list[BarsPanel] = []
+        for table in _tables(self, verdict, releases):
+            found += _of_table(table, self.grid, float(verdict["half_width_all"]))
+        if len(found) > PANELS_MAX:
+            last, more = found[PANELS_MAX - 1], len(found) - PANELS_MAX
+            note = f"{last.note} And {more} more charts like these: the transcript has every count."
+            found[PANELS_MAX - 1] = replace(last, note=note)
+        return found[:PANELS_MAX]
 
     def conclude(
         self,

@@ -282,10 +282,12 @@ class CountTestPlan(TablesPlan):
     ) -> dict[str, Any]:
         """Return the fields of a verdict that every test states alike; ``caveats`` are what it leaves out."""
         units = units_of(self.study, releases)
+        numbers = sum(len(table.counts) for table in tables.values())
+        written = {name: written_counts(table) for name, table in tables.items()}
         return common_fields(self.study, units, self.guarantee) | {
             "columns": self.grid.names,
             "shape": self.grid.shape,
-            "counts": shown_counts(tables),
+            "counts": None if numbers > TABLE_NUMBERS_MAX else written,
             "warnings": (
                 *self.left_out(tables),
                 *self.drowned(units),
@@ -332,13 +334,6 @@ class SimulatedCountTest(CountTestPlan):
 def units_of(study: Study, releases: Releases) -> dict[str, int]:
     """Return every owner's number of units, as its release states it."""
     return {owner.name: releases[owner.name].units for owner in study.owners}
-
-
-def shown_counts(tables: Mapping[str, NoisyTable]) -> dict[str, tuple[float, ...]] | None:
-    """Return tables' noisy counts for a verdict; None where there are too many to show."""
-    if sum(len(table.counts) for table in tables.values()) > TABLE_NUMBERS_MAX:
-        return None
-    return {name: written_counts(table) for name, table in tables.items()}
 
 
 def written_counts(table: NoisyTable) -> tuple[float, ...]:

@@ -90,7 +90,7 @@ def laplace_count_guarantee(budget: Budget) -> Guarantee:
     return Guarantee(budget=budget, events=(event,))
 
 
-def gaussian_count_guarantee(budget: Budget, rho: float | None = None) -> Guarantee:
+def gaussian_count_guarantee(budget: Budget, rho: float | None) -> Guarantee:
     """Return the guarantee of Gaussian counts that use the whole budget, or rho-zCDP within the budget.
 
     Raises SensitivityError where delta is 0, or rho costs more than the budget.
@@ -130,22 +130,16 @@ def laplace_counts(
     return release_laplace_sums(_part(bits, steps), guarantee, noise)
 
 
-def gaussian_counts(
-    steps: npt.NDArray[np.int64], bits: int, guarantee: Guarantee, noise: NoiseSource
-) -> NoisyVector:
-    """Add discrete Gaussian noise to counts, (k,) in steps of 2**-bits.
-
-    Raises SensitivityError where it cannot be drawn (:func:`require_drawable_counts`).
-    """
-    return release_sums((_part(bits, steps),), guarantee, noise)[COUNTS]
-
-
 def noisy_counts(
     steps: npt.NDArray[np.int64], bits: int, guarantee: Guarantee, noise: NoiseSource
 ) -> NoisyVector:
-    """Add the noise that the guarantee states."""
-    add = laplace_counts if isinstance(guarantee.events[0], LaplaceEvent) else gaussian_counts
-    return add(steps, bits, guarantee, noise)
+    """Add the noise that the guarantee states, discrete Laplace or Gaussian, to counts in steps of 2**-bits.
+
+    Raises SensitivityError where it cannot be drawn (:func:`require_drawable_counts`).
+    """
+    if isinstance(guarantee.events[0], LaplaceEvent):
+        return laplace_counts(steps, bits, guarantee, noise)
+    return release_sums((_part(bits, steps),), guarantee, noise)[COUNTS]
 
 
 def require_drawable_counts(cells: int, bits: int, guarantee: Guarantee, owners: int = 1) -> None:

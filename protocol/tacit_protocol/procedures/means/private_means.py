@@ -186,7 +186,7 @@ class Spectrum:
     multiplicities: tuple[int, ...]
 
 
-def covariance_moments(covariance: PrivateCovariance, trace_max: float = 1.0, slack: float = 1.0) -> Moments:
+def covariance_moments(covariance: PrivateCovariance, trace_max: float, slack: float = 1.0) -> Moments:
     """Estimate trace, energy and largest eigenvalue from a noisy covariance, rounded up.
 
     ``trace_max`` is a public bound on the trace, the squared norm of the features; ``slack`` is how many
@@ -204,16 +204,16 @@ def covariance_moments(covariance: PrivateCovariance, trace_max: float = 1.0, sl
     return Moments(trace, energy, float(np.clip(top, energy / trace, trace)))
 
 
-def bounded_moments(means: PrivateMeans, trace_max: float = 1.0, slack: float = 3.0) -> Moments:
+def bounded_moments(means: PrivateMeans, trace_max: float = 1.0) -> Moments:
     """Bound the covariance's moments from the means alone: a single eigenvalue, as large as it can be.
 
     tr Sigma = E|f|^2 - |m|^2 is at most ``trace_max`` - |m|^2; |m|^2 is estimated from the pooled noisy mean,
-    less its noise and sampling in expectation, and rounded down by ``slack`` standard deviations.
+    less its noise and sampling in expectation, and rounded down by three standard deviations.
     """
     dimension, noise, units = means.dimension, means.pooled_noise(), float(means.units.sum())
     size = float(np.sum(means.pooled() ** 2)) - dimension * noise**2 - trace_max / units
     spread = 2 * dimension * noise**4 + 4 * max(size, 0.0) * (noise**2 + trace_max / units)
-    size -= slack * float(np.sqrt(spread))
+    size -= 3.0 * float(np.sqrt(spread))
     trace = float(np.clip(trace_max - size, 1e-12, trace_max))
     return Moments(trace, trace**2, trace)
 
@@ -251,7 +251,7 @@ def mmd_test(
 
 
 def mmd_law(
-    means: PrivateMeans, covariance: PrivateCovariance | None, trace_max: float = 1.0
+    means: PrivateMeans, covariance: PrivateCovariance | None, trace_max: float
 ) -> tuple[float, QuadraticLaw]:
     """Return the statistic t and its null law.
 
