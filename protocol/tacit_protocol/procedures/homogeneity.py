@@ -303,7 +303,6 @@ class HomogeneityResult(CountsTestResult):
         return self._told("; ".join([decision, *told_between(self.effects)]))
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         pairs = [{"names": p.names, "pvalue": p.pvalue, "reject": p.reject} for p in self.pairs]
         effects = {"effects": [effect.model_dump() for effect in self.effects]} if self.effects else {}
         return super().fields() | {"pairs": pairs} | effects
@@ -353,7 +352,6 @@ class HomogeneityPlan(SimulatedCountTest, OwnCounts):
         return listed if few else []
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         names = names_of(self.study)
         return self.decision(
             verdict,
@@ -404,7 +402,6 @@ class HomogeneityPlan(SimulatedCountTest, OwnCounts):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> HomogeneityResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         study, replicates, tables = self.study, self.replicates, self.tables(releases)
         names, own = list(tables), list(tables.values())
         test = self.test(own, replicates, step(progress, "simulating the null", 0.0, 0.5))
@@ -468,7 +465,6 @@ class Homogeneity(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = CountsShift
 
     def plan(self, study: Study) -> HomogeneityPlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         require_own_releases(study)
         return HomogeneityPlan(study, parse_parameters(CountTestParameters, study))
 

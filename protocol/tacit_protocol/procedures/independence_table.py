@@ -431,7 +431,6 @@ class IndependenceTableResult(CountsTestResult):
         return self._told(f"{self._decided(decision)}{strength}")
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         shown = ("names", "pvalue", "reject", "cramers_v", "interval")
         within = {"within_owners": [pair.model_dump() for pair in self.within_owners]}
         return (
@@ -499,7 +498,6 @@ class IndependencePlan(SimulatedCountTest):
         require_work(CELL_WORK * self.grid.size * pairs * TABLES_MAX, DRAWS)
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         columns = joined(list(verdict.get("columns") or [c.name for c in self.study.domain.columns]), 6)
         said = decision_sentence(
             self.study,
@@ -550,7 +548,6 @@ class IndependencePlan(SimulatedCountTest):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> IndependenceTableResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         association, tables = self.association(releases), self.tables(releases)
         (table,) = self.tested(list(tables.values()))
         test = self.test([table], self.replicates, step(progress, "simulating the null", 0.0, 0.5))
@@ -730,7 +727,6 @@ class IndependenceTable(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = DependentCells
 
     def plan(self, study: Study) -> IndependencePlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         parameters = parse_parameters(IndependenceTableParameters, study)
         if study.columns_apart:
             return AnsweredIndependence(study, parameters)

@@ -143,7 +143,6 @@ class CountedUnits(CountsShift):
     off: ClassVar[str] = "the worst cell of a table is off by {} of its units"
 
     def words(self) -> str:
-        """Say that nothing is looked for."""
         return "nothing: numbers are released"
 
     def answer(self, result: Any, held: Sequence[Held]) -> float:
@@ -239,7 +238,6 @@ class NoisyCountsPlan(OwnCounts):
             raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         released = "Noisy tables" if self.shared is None else "Masked tables, of which the sum is read,"
         return Meaning(
             f"{released} of {names_of(self.study)} were released.",
@@ -265,7 +263,6 @@ class NoisyCountsPlan(OwnCounts):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> NoisyCountsResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         if progress is not None:
             progress(0.5, "reading tables")
         study, size = self.study, self.grid.size
@@ -312,6 +309,5 @@ class NoisyCounts(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = CountedUnits
 
     def plan(self, study: Study) -> NoisyCountsPlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         require_own_releases(study)
         return NoisyCountsPlan(study, parse_parameters(NoisyCountsParameters, study))

@@ -186,7 +186,6 @@ class StratifiedTableResult(PvalueVerdict, TablesVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
 
 
@@ -198,7 +197,6 @@ class RiskDifference(CountsShift):
 
     @cached_property
     def cells(self) -> tuple[Floats, Floats]:
-        """The cells' probabilities without the effect and with it, (k,) each."""
         layout, null = StrataLayout(self.study, self.grid.shape), self.null
         split = null[layout.cells]
         split = split.sum(axis=2, keepdims=True) * split.sum(axis=1, keepdims=True)
@@ -227,7 +225,6 @@ class RiskDifference(CountsShift):
         self.cells  # noqa: B018 (raises where there are none)
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[np.ndarray[Any, Any]]:
-        """Draw every owner's counts."""
         shares = self.cells[1] / self.cells[1].sum()
         return [rng.multinomial(size, shares).astype(np.int64) for size in sizes]
 
@@ -345,7 +342,6 @@ class StratifiedTablePlan(CountTestPlan):
         return (f"compares {outcome.name} between {group.name}, within owners{within}",)
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         shown = effects_of(verdict.get("effects", ()))
         outcome = shown[0].column if shown else "the outcome"
         return self.decision(
@@ -377,7 +373,6 @@ class StratifiedTablePlan(CountTestPlan):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> StratifiedTableResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         layout, kept = self.layout, self.kept(releases)
         tables = self.tables(releases)
         owners = {name: layout.strata(table) for name, table in tables.items()}
@@ -451,7 +446,6 @@ class StratifiedTable(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = RiskDifference
 
     def plan(self, study: Study) -> StratifiedTablePlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         parameters = parse_parameters(StratifiedTableParameters, study)
         if study.columns_apart:
             return AnsweredStratifiedTable(study, parameters)

@@ -590,7 +590,6 @@ class SurvivalResult(TablesVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 and self.effects else ()
 
 
@@ -691,7 +690,6 @@ class HazardRatio(CountsShift):
         return without, changed
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[np.ndarray[Any, Any]]:
-        """Draw every owner's counts."""
         shares = self.cells[1] / self.cells[1].sum()
         return [rng.multinomial(size, shares).astype(np.int64) for size in sizes]
 
@@ -738,7 +736,6 @@ class SurvivalPlan(CountTestPlan):
         return (f"follows {layout.time} until {layout.event}{compared}", *super().describe_request())
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         if verdict.get("pvalue") is None:
             return Meaning(
                 f"The time to the event of {names_of(self.study)}'s units is shown.",
@@ -785,7 +782,6 @@ class SurvivalPlan(CountTestPlan):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> SurvivalResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         layout, level, kept = self.layout, self.study.level, self.kept(releases)
         tables = self.tables(releases)
         owners = {name: layout.of(table) for name, table in tables.items()}
@@ -846,7 +842,6 @@ class Survival(CountProcedure):
     )
 
     def plan(self, study: Study) -> SurvivalPlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         parameters = parse_parameters(SurvivalParameters, study)
         if study.columns_apart:
             return AnsweredSurvival(study, parameters)

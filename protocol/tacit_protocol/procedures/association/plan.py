@@ -172,7 +172,6 @@ class AssociationPlan(Plan):
         return 0
 
     def describe_request(self) -> tuple[str, ...]:
-        """Say whose association is asked for."""
         names = joined([column.name for column in self.study.domain.columns], 6)
         return f"asks how {names} go together, within owners", *super().describe_request()
 
@@ -519,12 +518,10 @@ class GaussianAssociation(SeparateAssociation):
 
     @property
     def cell_noise(self) -> float:
-        """The noise's standard deviation on a histogram's count."""
         return math.sqrt(sum(self.moved) / HISTOGRAM_WEIGHT) / mu_of(self.guarantee)
 
     @property
     def dimension(self) -> int:
-        """How many scores there are, at most."""
         return dimension(self.columns)
 
     def rank_noise(self, units: int) -> float:  # noqa: ARG002
@@ -532,7 +529,6 @@ class GaussianAssociation(SeparateAssociation):
         return math.sqrt(sum(self.moved) / PAIR_WEIGHTS[RR]) / mu_of(self.guarantee)
 
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:  # noqa: ARG002
-        """Return the scores by these grades."""
         return Scores(grades)
 
     def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
@@ -572,12 +568,10 @@ class LaplaceAssociation(SeparateAssociation):
 
     @property
     def cell_noise(self) -> float:
-        """The noise's standard deviation on a histogram's count."""
         return math.sqrt(2) * 2 * self.columns / (HISTOGRAM_PART * self.guarantee.budget.epsilon)
 
     @property
     def dimension(self) -> int:
-        """How many scores there are, at most."""
         return ADAPTED.dimension(self.columns)
 
     def rank_noise(self, units: int) -> float:
@@ -599,7 +593,6 @@ class LaplaceAssociation(SeparateAssociation):
         return tuple(of_event(whole, place) for place in range(len(shares)))
 
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:
-        """Return the scores by these grades."""
         return RankScores(grades, self.weights(units))
 
     def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
@@ -617,7 +610,6 @@ class LaplaceAssociation(SeparateAssociation):
         return SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, 1.0, l1=2.0 * self.columns), own
 
     def require_drawable(self, units: int) -> None:
-        """Raise ValueError where the noise of so many units cannot be drawn."""
         for part, own in zip(self.parts(units), self.events(units), strict=True):
             require_laplace(part, own)
 
@@ -643,7 +635,6 @@ class LaplaceAssociation(SeparateAssociation):
         require_work(DRAW_WORK * len(LAPLACE_PARTS) * len(self.study.owners) * pairs, null_draws(pairs))
 
     def describe_request(self) -> tuple[str, ...]:
-        """Say whose association is asked for."""
         asked = super().describe_request()
         return *asked, f"releases sums of ranks in Laplace noise of pure epsilon: {self.reason()}"
 
@@ -675,7 +666,6 @@ class Signs(SeparateAssociation):
 
     @property
     def dimension(self) -> int:
-        """How many scores there are, at most."""
         return PUBLIC.dimension(self.columns)
 
     @cached_property
@@ -703,11 +693,9 @@ class GaussianSigns(Signs, GaussianAssociation):
     block = SeparateAssociation.block
 
     def rank_noise(self, units: int) -> float:  # noqa: ARG002
-        """Return the noise's standard deviation on a sum of r r'."""
         return math.sqrt(squared_movement_of_signs(self.columns)) / mu_of(self.guarantee)
 
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:  # noqa: ARG002
-        """Return the scores by these grades."""
         return RankScores(grades, PUBLIC)
 
     def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:

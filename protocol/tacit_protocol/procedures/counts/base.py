@@ -458,7 +458,6 @@ class CountsShift(SimulationModel):
         return [null] * (len(self.study.owners) - 1) + [other]
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's counts."""
         return [
             rng.multinomial(size, law).astype(np.int64) for size, law in zip(sizes, self.laws, strict=True)
         ]

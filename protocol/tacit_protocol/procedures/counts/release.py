@@ -361,11 +361,9 @@ class CountPlan(TablesPlan):
         return found
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> CellCounts:  # noqa: ARG002
-        """Count one owner's units exactly. The counts never leave the owner."""
         return sum_cells(table, self.grid)
 
     def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that the guarantee states."""
         vector = noisy_counts(summary.steps, COUNT_BITS, self.guarantee, noise)
         return Release(units=summary.units, guarantee=self.guarantee, vectors={COUNTS: vector})
 

@@ -50,7 +50,6 @@ class GroupShift(Difference):
         return [self._rows(size, rng) for size in sizes]
 
     def words(self) -> str:
-        """Say by how much which columns differ."""
         plan = group_columns(self.study)
         where = f"in other groups than {plan.group.levels[0]}"
         if self._moves:

@@ -316,7 +316,6 @@ class SeparateGroups(GroupsPlan, SeparateSums):
         raise NotImplementedError
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> FeatureSums:  # noqa: ARG002
-        """Sum the units' features, exactly."""
         return self.moments.sum(table)
 
     def reread(self, owner: Owner, source: Study, release: Release) -> Release:
@@ -446,7 +445,6 @@ class GaussianGroups(SeparateGroups):
     features: GroupFeatures
 
     def noise(self, units: int) -> float:
-        """Return the standard deviation of the noise on the largest of sums of t, or of levels' counts."""
         scale = noise_scales(self.parts(units), self.guarantee)[MEAN]
         return scale / min(self.features.indicator, float(self.features.scales[0]))
 
@@ -465,7 +463,6 @@ class GaussianGroups(SeparateGroups):
         return super().of_means(blocks, first) | {"standard deviation ratio": ratio}
 
     def blocks(self, releases: Sequence[Release]) -> Iterator[Sequence[OwnerGroupSums]]:
-        """Yield every column's noisy numbers, owner by owner."""
         features, width, read = self.features, len(SQUARES), self.read(releases)
         start = int(features.count_scale > 0)
         for column in self.outcomes:
@@ -507,7 +504,6 @@ class LaplaceGroups(SeparateGroups):
         return (replace(super().parts(units, sums)[0], l1=moved),)
 
     def noise(self, units: int) -> float:
-        """Return the standard deviation of the noise on the largest of sums of t, or of levels' counts."""
         squares = 1.0
         if isinstance(self.outcomes[0], NumericColumn):
             squares = 2.0 if self.features.cells == FEW_CELLS else 2.5

@@ -199,7 +199,6 @@ class WithinOwnersVerdict(PvalueVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
 
 
