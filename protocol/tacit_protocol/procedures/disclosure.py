@@ -210,7 +210,8 @@ class StudyTerms:
             "nothing is sent if they have changed since."
             if study.alignment is not None
             else "",
-            f"What would leave: {self.record or numbers}{MASKED if self.masks else ''}, and the number of units."
+            f"What would leave: {self.record or numbers}{MASKED if self.masks else ''}, "
+            "and the number of units."
             if self.part is None
             else self.part.what_leaves(numbers),
             self.masks,
