@@ -38,8 +38,8 @@ from benchmarks.harness import (
 )
 from tacit_protocol.features.cell_counts import compared_places
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
-from tacit_protocol.procedures.counts.homogeneity import Weights, homogeneity_test, plausible_pools
-from tacit_protocol.procedures.counts.independence_table import (
+from tacit_protocol.procedures.homogeneity import Weights, homogeneity_test, plausible_pools
+from tacit_protocol.procedures.independence_table import (
     independence_test,
     plausible_margins,
     residuals,

@@ -69,12 +69,12 @@ from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.association.plan import RANKS, correlations
 from tacit_protocol.procedures.association.plan import separate_plan as association_plan
 from tacit_protocol.procedures.association.statistic import estimated as estimated_correlation
-from tacit_protocol.procedures.counts.homogeneity import differences
-from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.group_comparison.plan import separate_plan as groups_plan
 from tacit_protocol.procedures.group_comparison.statistic import mean_difference
+from tacit_protocol.procedures.homogeneity import differences
+from tacit_protocol.procedures.independence_table import cramers_v
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.survival import curves
 

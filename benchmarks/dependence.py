@@ -58,8 +58,8 @@ from tacit_protocol.numerics.randomised_tables import (
     cell_rank_correlation,
 )
 from tacit_protocol.procedures.base import Procedure
-from tacit_protocol.procedures.counts.independence_table import independence_test
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.independence_table import independence_test
 from tacit_protocol.procedures.randomised_answers import answers
 from tacit_protocol.procedures.randomised_answers.answers import fitted_part
 

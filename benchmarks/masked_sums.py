@@ -52,12 +52,12 @@ from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.association import Association
 from tacit_protocol.procedures.base import masking_of
-from tacit_protocol.procedures.counts.independence_table import IndependenceTable
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 from tacit_protocol.procedures.group_comparison import GroupComparison
 from tacit_protocol.procedures.group_comparison.plan import MaskedGroups, separate_plan
 from tacit_protocol.procedures.group_comparison.statistic import compare_masked
+from tacit_protocol.procedures.independence_table import IndependenceTable
 from tacit_protocol.procedures.masking import masked, roster_of, total_of
 from tacit_protocol.signing import RELEASE_TYPE, PrivateKey, draw_mask_secret, mask_public_hex, sign_envelope
 

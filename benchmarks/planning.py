@@ -35,11 +35,11 @@ from benchmarks.harness import (
 from tacit.local import plan_error, plan_power, plan_smallest
 from tacit.planning.questions import population_of
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, paninski
-from tacit_protocol.procedures.counts.homogeneity import Weights
-from tacit_protocol.procedures.counts.homogeneity import homogeneity_null as pooled_null
-from tacit_protocol.procedures.counts.independence_table import independence_null as independent_null
-from tacit_protocol.procedures.counts.independence_table import residuals
+from tacit_protocol.procedures.homogeneity import Weights
+from tacit_protocol.procedures.homogeneity import homogeneity_null as pooled_null
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity
+from tacit_protocol.procedures.independence_table import independence_null as independent_null
+from tacit_protocol.procedures.independence_table import residuals
 
 RUNS = 200
 

@@ -32,7 +32,6 @@ from benchmarks.harness import (
     seeds,
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
-from tacit_protocol.procedures.counts.independence_table import independence_test
 from tacit_protocol.procedures.counts.stratified import (
     SCORES,
     Strata,
@@ -41,6 +40,7 @@ from tacit_protocol.procedures.counts.stratified import (
     statistics,
     stratified_test,
 )
+from tacit_protocol.procedures.independence_table import independence_test
 from tacit_protocol.procedures.survival import Times, curves, hazard_ratio, log_rank, log_rank_test
 
 RUNS, POWER_RUNS, REPLICATES, LEVEL = 1000, 300, 199, 0.05

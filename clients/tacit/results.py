@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.aggregated_test.verdict import AggregatedTestResult
     from tacit_protocol.procedures.association.verdict import AssociationResult
     from tacit_protocol.procedures.counts.base import NoisyTables
-    from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
-    from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
-    from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
     from tacit_protocol.procedures.curated_distance_correlation.verdict import (
         CuratedDistanceCorrelationResult,
     )
     from tacit_protocol.procedures.distance_correlation.peer import PeerResult
     from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
     from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
+    from tacit_protocol.procedures.homogeneity import HomogeneityResult
     from tacit_protocol.procedures.identity import IdentityResult
+    from tacit_protocol.procedures.independence_table import IndependenceTableResult
     from tacit_protocol.procedures.joint_independence.verdict import JointIndependenceResult
-    from tacit_protocol.procedures.means.max_form import TestedHypothesis
+    from tacit_protocol.procedures.means.private_means import TestedHypothesis
     from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
+    from tacit_protocol.procedures.noisy_counts import NoisyCountsResult
     from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
     from tacit_protocol.procedures.randomised_answers.verdict import AnsweredCorrelationResult
     from tacit_protocol.procedures.screening.verdict import AnsweredColumn, ScreenedColumn
@@ -93,16 +93,16 @@ _HOMES = {
     "tacit_protocol.procedures.aggregated_test.verdict": ("AggregatedTestResult",),
     "tacit_protocol.procedures.association.verdict": ("AssociationResult",),
     "tacit_protocol.procedures.counts.base": ("NoisyTables",),
-    "tacit_protocol.procedures.counts.homogeneity": ("HomogeneityResult",),
-    "tacit_protocol.procedures.counts.independence_table": ("IndependenceTableResult",),
-    "tacit_protocol.procedures.counts.noisy_counts": ("NoisyCountsResult",),
+    "tacit_protocol.procedures.homogeneity": ("HomogeneityResult",),
+    "tacit_protocol.procedures.independence_table": ("IndependenceTableResult",),
+    "tacit_protocol.procedures.noisy_counts": ("NoisyCountsResult",),
     "tacit_protocol.procedures.curated_distance_correlation.verdict": ("CuratedDistanceCorrelationResult",),
     "tacit_protocol.procedures.distance_correlation.verdict": ("DistanceCorrelationResult",),
     "tacit_protocol.procedures.distance_correlation.peer": ("PeerResult",),
     "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
     "tacit_protocol.procedures.identity": ("IdentityResult",),
     "tacit_protocol.procedures.joint_independence.verdict": ("JointIndependenceResult",),
-    "tacit_protocol.procedures.means.max_form": ("TestedHypothesis",),
+    "tacit_protocol.procedures.means.private_means": ("TestedHypothesis",),
     "tacit_protocol.procedures.mutual_independence": ("MutualIndependenceResult",),
     "tacit_protocol.procedures.quantile_tables.verdict": ("CellsTableResult",),
     "tacit_protocol.procedures.randomised_answers.verdict": ("AnsweredCorrelationResult",),

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Guarantee
-
-HOPELESS = "Hopeless: "
-"""What a procedure's warning starts with where the study should not be run as planned."""
+from tacit_protocol.strict import HOPELESS
 
 
 @dataclass(frozen=True)

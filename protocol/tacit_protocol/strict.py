@@ -31,6 +31,10 @@ class StudyError(ValueError):
     """The study cannot be run as written. The message says what to change and quotes no data."""
 
 
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
+
+
 class ReleaseError(ValueError):
     """A release does not fit its study. The message says which rule it breaks and quotes no value."""
 

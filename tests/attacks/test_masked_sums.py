@@ -26,8 +26,8 @@ from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import DeclineMessage, Release, ReleaseMessage, Study, Transcript
 from tacit_protocol.privacy.guarantee import MaskedVector
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.masking import as_layout, masked, masks_of, read_roster
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
 from tacit_protocol.signing import (
     DECLINE_TYPE,
     RELEASE_TYPE,

@@ -28,9 +28,9 @@ from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, GaussianEv
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregation import Vote
 from tacit_protocol.procedures.base import claim_of, masking_of
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.masking import Masking, MaskingRoster, masked, masks_of, roster_of, total_of
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
 from tacit_protocol.signing import mask_public_hex
 
 Floats = np.typing.NDArray[np.float64]

@@ -16,7 +16,7 @@ from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import MaskKeyMessage, Owner, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
 from tacit_protocol.signing import MASK_KEY_TYPE, RELEASE_TYPE, issue_token, open_envelope, sign_envelope
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.schema import STUDIES

@@ -92,6 +92,12 @@ def effects_of_numbers(top: Floats, bottom: Floats, numbers: Sequence[Number], w
     return Effects(top, bottom, np.asarray(variance), weights)
 
 
+RARE_UNITS = 2.0
+"""Units of an owner by whose weight its variances are rounded up: a Poisson count of about one has heavier
+tails than a normal law of its variance. Two more in each owner's own variance kept the level in
+simulations (docs/mathematics/kernel-two-sample.md); two shared by all owners did not, where a small owner
+met a large one."""
+
 LEAST = 1.0
 """Units that a stratum is taken to have at least: of fewer nothing is known."""
 

@@ -27,7 +27,7 @@ from tacit_protocol.procedures.plan import (
     require_noise,
 )
 from tacit_protocol.procedures.populations import SimulationModel
-from tacit_protocol.strict import ReleaseError, StudyError
+from tacit_protocol.strict import HOPELESS, ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     Citation,
@@ -36,6 +36,7 @@ from tacit_protocol.verdicts.presentation import (
 )
 
 __all__ = [
+    "HOPELESS",
     "Fields",
     "Plan",
     "Progress",
@@ -54,10 +55,6 @@ NOT_CANONICAL = (
     "spaces, numbers in their shortest form, the title in Unicode's form NFC; a client of this version "
     "writes them so"
 )
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
-
 
 OwnersAsked = Literal["one", "two", "one or more", "two or more", "three or more"]
 
@@ -318,7 +315,14 @@ def check_study(procedure: Procedure, study: Study) -> None:
     require_units(procedure, study, units_declared(study))
     if study.reusing and not planned(procedure, study).rereads:
         raise StudyError(NO_REUSE)
-    _check_transcript(procedure, study)
+    # Budgets would be spent on releases that together fit no transcript. With less than some 250 owners no
+    # release is too large, whatever the procedure.
+    numbers = numbers_max(1 if study.curator is not None else len(study.owners))
+    if numbers < COORDINATES_MAX and procedure.release_size(study) > numbers:
+        raise StudyError(
+            f"with so many owners, each may release {numbers} numbers, or nobody could verify the verdict: "
+            "use fewer columns, levels or features, or fewer owners"
+        )
 
 
 WORK_MAX = 5 * 10**10
@@ -397,17 +401,6 @@ def require_canonical(procedure: Procedure, study: Study, study_digest: str) -> 
     """
     if digest(encode(canonical(procedure, study))) != study_digest:
         raise StudyError(NOT_CANONICAL)
-
-
-def _check_transcript(procedure: Procedure, study: Study) -> None:
-    """Raise StudyError where budgets would be spent on releases that together fit no transcript."""
-    numbers = numbers_max(1 if study.curator is not None else len(study.owners))
-    # With less than some 250 owners no release is too large, whatever the procedure.
-    if numbers < COORDINATES_MAX and procedure.release_size(study) > numbers:
-        raise StudyError(
-            f"with so many owners, each may release {numbers} numbers, or nobody could verify the verdict: "
-            "use fewer columns, levels or features, or fewer owners"
-        )
 
 
 def reread(

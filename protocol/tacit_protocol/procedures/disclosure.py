@@ -1,9 +1,9 @@
 """What a study would do with an owner's data, in words that agents, curators and analysts all show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tacit_protocol.domain import CategoricalColumn, Column, Domain, Encoder
+from tacit_protocol.domain import CategoricalColumn, Column, Domain
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import (
     DELTA_UNITS,
@@ -178,83 +178,55 @@ class StudyTerms:
         return f"{found}{MASKED}" if self.masks else found
 
     def plain_words(self, study: Study, owner: Owner | None, data_set: str) -> str:
-        """Return a few sentences about ``data_set``: of one owner, or, where it is None, of all columns."""
+        """Return a few sentences: what is asked of ``data_set``, what would leave, what it costs, what stays.
+
+        It is that of one owner, or, where ``owner`` is None, of all columns.
+        """
         domain = study.domain if owner is None else study.domain_of(owner)
-        return plain_words(
-            study,
-            domain,
-            data_set,
-            self.cost,
-            self.release_size,
-            part=self.part,
-            candidates=self.candidates,
-            record=self.record,
-            masks=self.masks,
-            encoders=study.encoders if owner is None else study.encoders_of(owner),
+        encoders = study.encoders if owner is None else study.encoders_of(owner)
+        numbers = _what_leaves(self.release_size, self.cost, self.candidates)
+        unit = (
+            "One unit of privacy is one row."
+            if study.unit_column is None
+            else f"One unit of privacy is all rows that share a value of {study.unit_column}; "
+            + ("they count as one." if study.averages_rows else "one of them, drawn by lot, counts.")
         )
-
-
-def plain_words(
-    study: Study,
-    domain: Domain,
-    data_set: str,
-    cost: Guarantee,
-    release_size: int,
-    *,
-    part: RelayPart | None = None,
-    candidates: int = 0,
-    record: str = "",
-    masks: str = "",
-    encoders: Sequence[Encoder] = (),
-) -> str:
-    """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays.
-
-    ``candidates`` says of how many public ones the release would name one; 0 where it names none. ``record``
-    says what would leave where that is something about each person. ``masks`` says where numbers are masked
-    towards whom they protect how well. ``encoders`` make some of the columns of others.
-    """
-    unit = (
-        "One unit of privacy is one row."
-        if study.unit_column is None
-        else f"One unit of privacy is all rows that share a value of {study.unit_column}; "
-        + ("they count as one." if study.averages_rows else "one of them, drawn by lot, counts.")
-    )
-    others = len(study.owners) - 1
-    sentences = [
-        f"The study '{study.title}' ({study.procedure}) asks about {_columns(domain)} of {data_set},",
-        f"together with the data of {others} other owner{'s' if others > 1 else ''}."
-        if others
-        else "and of nobody else.",
-        *(encoder.words() for encoder in encoders),
-        f"Of {', '.join(owner.name for owner in study.reusing)} an earlier release is read again: nothing "
-        "is asked of them, and they spend nothing."
-        if study.reusing
-        else "",
-        ""
-        if study.procedure_origin is None
-        else f"The procedure is not Tacit's own: {study.procedure_origin} brings it, installed here.",
-        unit,
-        "These units were found to be the same as the other owner's, and stand in the same order; nothing is "
-        "sent if they have changed since."
-        if study.alignment is not None
-        else "",
-        f"What would leave: {record or _what_leaves(release_size, cost, candidates)}"
-        f"{MASKED if masks else ''}, and the number of units."
-        if part is None
-        else part.what_leaves(_what_leaves(release_size, cost, candidates)),
-        masks,
-        f"The curator {study.curator.name} computes it from all owners' rows together."
-        if study.curator is not None
-        else "",
-        "No row, no value and no exact figure leaves."
-        if not (record or (part is not None and part.leaves_a_record))
-        else "No exact row, value or figure leaves; each answer is random, and is still about a person.",
-        f"It spends {_amounts(cost)} of the data set's budget, once, and this cannot be taken back."
-        if part is None or part.relay.spends(part.name)
-        else "It spends nothing of the data set's budget.",
-        "A person who is in several owners' data is protected by the sum of what they spend.",
-    ]
-    return " ".join(sentence for sentence in sentences if sentence)
+        others = len(study.owners) - 1
+        sentences = [
+            f"The study '{study.title}' ({study.procedure}) asks about {_columns(domain)} of {data_set},",
+            f"together with the data of {others} other owner{'s' if others > 1 else ''}."
+            if others
+            else "and of nobody else.",
+            *(encoder.words() for encoder in encoders),
+            f"Of {', '.join(owner.name for owner in study.reusing)} an earlier release is read again: "
+            "nothing is asked of them, and they spend nothing."
+            if study.reusing
+            else "",
+            ""
+            if study.procedure_origin is None
+            else f"The procedure is not Tacit's own: {study.procedure_origin} brings it, installed here.",
+            unit,
+            "These units were found to be the same as the other owner's, and stand in the same order; "
+            "nothing is sent if they have changed since."
+            if study.alignment is not None
+            else "",
+            f"What would leave: {self.record or numbers}{MASKED if self.masks else ''}, "
+            "and the number of units."
+            if self.part is None
+            else self.part.what_leaves(numbers),
+            self.masks,
+            f"The curator {study.curator.name} computes it from all owners' rows together."
+            if study.curator is not None
+            else "",
+            "No row, no value and no exact figure leaves."
+            if not (self.record or (self.part is not None and self.part.leaves_a_record))
+            else "No exact row, value or figure leaves; each answer is random, and is still about a person.",
+            f"It spends {_amounts(self.cost)} of the data set's budget, once, and this cannot be taken back."
+            if self.spends
+            else "It spends nothing of the data set's budget.",
+            "A person who is in several owners' data is protected by the sum of what they spend.",
+        ]
+        return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _amounts(cost: Guarantee) -> str:

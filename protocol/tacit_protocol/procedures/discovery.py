@@ -31,13 +31,13 @@ BUILT_IN = (
     "distance_correlation:DistanceCorrelation",
     "embedding_release:EmbeddingRelease",
     "group_comparison:GroupComparison",
-    "counts.homogeneity:Homogeneity",
+    "homogeneity:Homogeneity",
     "identity:IdentityTest",
-    "counts.independence_table:IndependenceTable",
+    "independence_table:IndependenceTable",
     "joint_independence:JointIndependence",
     "kernel_two_sample:KernelTwoSample",
     "mutual_independence:MutualIndependence",
-    "counts.noisy_counts:NoisyCounts",
+    "noisy_counts:NoisyCounts",
     "screening:Screening",
     "stratified_table:StratifiedTable",
     "survival:Survival",
@@ -54,9 +54,7 @@ class ProcedureRegistry(MutableMapping[str, Procedure]):
     """
 
     def __init__(self, built_in: Iterable[str]) -> None:
-        self._held: dict[str, Procedure | str] = {
-            place.partition(":")[0].rpartition(".")[2]: place for place in built_in
-        }
+        self._held: dict[str, Procedure | str] = {place.partition(":")[0]: place for place in built_in}
 
     @cached_property
     def left_out(self) -> Mapping[str, str]:

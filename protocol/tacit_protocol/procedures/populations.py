@@ -211,11 +211,9 @@ class UntestedRows(SimulationModel):
     taken: ClassVar[frozenset[str]] = frozenset()
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's rows."""
         return [draw_rows(self.public, self.study.domain, size, rng) for size in sizes]
 
     def words(self) -> str:
-        """Say that nothing is looked for."""
         return "nothing: numbers are released"
 
 
@@ -239,7 +237,6 @@ class Difference(SimulationModel):
         return [len(self.study.owners) - 1]
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's rows."""
         domain, public = self.study.domain, self.public
         drawn = [draw_rows(public, domain, size, rng) for size in sizes]
         for place in self.others:

@@ -76,14 +76,12 @@ from tacit_protocol.verdicts.base import (
     effects_table,
     forest,
     parts_frame,
-    told_between,
 )
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     Citation,
     Meaning,
     RowsPanel,
-    decision_sentence,
     joined,
 )
 
@@ -188,7 +186,6 @@ class StratifiedTableResult(PvalueVerdict, TablesVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
 
 
@@ -200,7 +197,6 @@ class RiskDifference(CountsShift):
 
     @cached_property
     def cells(self) -> tuple[Floats, Floats]:
-        """The cells' probabilities without the effect and with it, (k,) each."""
         layout, null = StrataLayout(self.study, self.grid.shape), self.null
         split = null[layout.cells]
         split = split.sum(axis=2, keepdims=True) * split.sum(axis=1, keepdims=True)
@@ -229,7 +225,6 @@ class RiskDifference(CountsShift):
         self.cells  # noqa: B018 (raises where there are none)
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[np.ndarray[Any, Any]]:
-        """Draw every owner's counts."""
         shares = self.cells[1] / self.cells[1].sum()
         return [rng.multinomial(size, shares).astype(np.int64) for size in sizes]
 
@@ -320,6 +315,7 @@ class StratifiedTablePlan(CountTestPlan):
     """Groups compared within all strata of the tables that can be read."""
 
     simulated_null: ClassVar[str] = "tables that are independent within strata"
+    ratios: ClassVar[tuple[str, ...]] = ("odds ratio",)
 
     def __init__(self, study: Study, parameters: StratifiedTableParameters) -> None:
         super().__init__(study, parameters)
@@ -346,17 +342,13 @@ class StratifiedTablePlan(CountTestPlan):
         return (f"compares {outcome.name} between {group.name}, within owners{within}",)
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         shown = effects_of(verdict.get("effects", ()))
         outcome = shown[0].column if shown else "the outcome"
-        said = decision_sentence(
-            self.study,
+        return self.decision(
             verdict,
             f"The groups differ in {outcome}, within owners",
             f"No difference between the groups in {outcome}, within owners, was shown: they may be alike",
         )
-        told = ". ".join(told_between(shown, ratios=("odds ratio",)))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -381,8 +373,7 @@ class StratifiedTablePlan(CountTestPlan):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> StratifiedTableResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        layout, known = self.layout, self.answered(releases)
+        layout, kept = self.layout, self.kept(releases)
         tables = self.tables(releases)
         owners = {name: layout.strata(table) for name, table in tables.items()}
         simulating = step(progress, "simulating the null", 0.0, 0.7)
@@ -401,7 +392,7 @@ class StratifiedTablePlan(CountTestPlan):
                     np.concatenate([own.variances for own in owners.values()]),
                     tuple(SCORES),
                     self.study.level,
-                    kept=None if known is None else known.kept,
+                    kept=kept,
                 )
             ),
             effects_by_owner=tuple(self.effects_by_owner(owners)),
@@ -455,7 +446,6 @@ class StratifiedTable(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = RiskDifference
 
     def plan(self, study: Study) -> StratifiedTablePlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         parameters = parse_parameters(StratifiedTableParameters, study)
         if study.columns_apart:
             return AnsweredStratifiedTable(study, parameters)

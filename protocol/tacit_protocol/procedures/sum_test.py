@@ -110,14 +110,12 @@ class LastColumnShifted(SimulationModel):
     medium: ClassVar[float] = 0.3
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's rows."""
         domain, last = self.study.domain, self.study.domain.numeric[-1]
         shift = {last.name: self.size * (last.upper - last.lower) / 6}
         drawn = [draw_rows(self.public, domain, size, rng) for size in sizes]
         return [with_effect(rows, self.public, domain, shift, 1.0) for rows in drawn]
 
     def words(self) -> str:
-        """Say by how much."""
         return f"{self.study.domain.numeric[-1].name} larger by {self.size:.3g} standard deviations"
 
 
@@ -155,7 +153,6 @@ class SumTest(Procedure):
         raise NotImplementedError
 
     def plan(self, study: Study) -> "SumTestPlan":
-        """Return the plan of a study. Raises StudyError where it cannot be run as written."""
         parse_parameters(self.Parameters, study)
         require_shared_columns(study)
         if study.curator is not None:
@@ -206,7 +203,6 @@ class SumTestPlan(SumPlan):
         return (replace(part, l1=(self.test.l1 + rounding) * (1 + 1e-15)),)
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> FeatureSums:  # noqa: ARG002
-        """Sum the units' contributions, exactly."""
         return self._release.sum(table)
 
     def _variance(self, part: SumPart) -> float:

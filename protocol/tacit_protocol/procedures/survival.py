@@ -84,7 +84,6 @@ from tacit_protocol.verdicts.base import (
     forest,
     number,
     parts_frame,
-    told_between,
 )
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
@@ -94,7 +93,6 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     RowsPanel,
     Shown,
-    decision_sentence,
     names_of,
 )
 
@@ -592,7 +590,6 @@ class SurvivalResult(TablesVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 and self.effects else ()
 
 
@@ -693,7 +690,6 @@ class HazardRatio(CountsShift):
         return without, changed
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[np.ndarray[Any, Any]]:
-        """Draw every owner's counts."""
         shares = self.cells[1] / self.cells[1].sum()
         return [rng.multinomial(size, shares).astype(np.int64) for size in sizes]
 
@@ -708,6 +704,7 @@ class SurvivalPlan(CountTestPlan):
     """Curves, and groups compared within all strata, of the tables that can be read."""
 
     simulated_null: ClassVar[str] = "groups with one hazard"
+    ratios: ClassVar[tuple[str, ...]] = ("hazard ratio",)
 
     def __init__(self, study: Study, parameters: SurvivalParameters) -> None:
         super().__init__(study, parameters)
@@ -739,7 +736,6 @@ class SurvivalPlan(CountTestPlan):
         return (f"follows {layout.time} until {layout.event}{compared}", *super().describe_request())
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         if verdict.get("pvalue") is None:
             return Meaning(
                 f"The time to the event of {names_of(self.study)}'s units is shown.",
@@ -747,14 +743,11 @@ class SurvivalPlan(CountTestPlan):
                 tests=False,
             )
         where = "within owners" if self.shared is None else "among the units of all owners"
-        said = decision_sentence(
-            self.study,
+        return self.decision(
             verdict,
             f"The groups' times to the event differ, {where}",
             f"No difference in the groups' times to the event was shown, {where}",
         )
-        told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -789,9 +782,8 @@ class SurvivalPlan(CountTestPlan):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> SurvivalResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        layout, level, known = self.layout, self.study.level, self.answered(releases)
-        tables, kept = self.tables(releases), None if known is None else known.kept
+        layout, level, kept = self.layout, self.study.level, self.kept(releases)
+        tables = self.tables(releases)
         owners = {name: layout.of(table) for name, table in tables.items()}
         held, test = list(owners.values()), None
         if layout.group is not None:
@@ -850,7 +842,6 @@ class Survival(CountProcedure):
     )
 
     def plan(self, study: Study) -> SurvivalPlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         parameters = parse_parameters(SurvivalParameters, study)
         if study.columns_apart:
             return AnsweredSurvival(study, parameters)

@@ -12,7 +12,7 @@ from tacit.testing import audit
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.counts.homogeneity import Homogeneity
+from tacit_protocol.procedures.homogeneity import Homogeneity
 from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.sum_test import Floats, NoisySums, SumTest

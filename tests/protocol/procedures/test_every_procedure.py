@@ -24,7 +24,6 @@ from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Owner, Release, Study, read_study
-from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
 from tacit_protocol.procedures import base
@@ -47,6 +46,7 @@ from tacit_protocol.procedures.relay import (
     numbers_released_by,
     relay_of,
 )
+from tacit_protocol.strict import HOPELESS
 from tacit_protocol.verification import verify_transcript
 
 FORMS = sorted(CASES)

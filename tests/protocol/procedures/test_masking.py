@@ -36,7 +36,6 @@ from tacit_protocol.procedures.base import (
     planned,
     require_units,
 )
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
 from tacit_protocol.procedures.masking import (
@@ -48,6 +47,7 @@ from tacit_protocol.procedures.masking import (
     total_of,
     units_max,
 )
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
 from tacit_protocol.signing import SignatureError, mask_public_hex, pair_stream
 from tacit_protocol.strict import ReleaseError
 

@@ -7,26 +7,20 @@ Or owners mask their covariances, and the sum of all is read.
 Derivations: docs/mathematics/association.md.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import BaseModel
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.procedures.association.plan import (
     TEST_OF_RANKS,
     AssociationParameters,
-    AssociationPlan,
-    MaskedAssociation,
-    fitting_noise,
     separate_plan,
 )
 from tacit_protocol.procedures.association.verdict import AssociationResult
-from tacit_protocol.procedures.base import Procedure, QuestionTemplate
-from tacit_protocol.procedures.masking import is_masked
+from tacit_protocol.procedures.base import QuestionTemplate
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
-from tacit_protocol.procedures.within_owners.plan import plan_within
+from tacit_protocol.procedures.within_owners.plan import WithinOwners
 from tacit_protocol.procedures.within_owners.verdict import COCHRAN, FIELLER
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import Citation
@@ -49,13 +43,11 @@ SPEARMAN = Citation(
 )
 
 
-class Association(Procedure):
+class Association(WithinOwners):
     """See the module. Registered as ``association``."""
 
     name: ClassVar[str] = "association"
     title: ClassVar[str] = "Do columns go together, within every owner?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
-    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = AssociationParameters
     Verdict: ClassVar[type[BaseVerdict]] = AssociationResult
     released: ClassVar[str] = (
@@ -70,19 +62,8 @@ class Association(Procedure):
         relates=True,
     )
     population: ClassVar[type[SimulationModel] | None] = Dependence
-    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
-    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
-        """Return the noise that suits numbers of units; without them, Laplace's where there is no delta."""
-        if "noise" in study.parameters or is_masked(study):
-            return {}
-        if units is not None and (fitting := fitting_noise(study, min(units.values()))):
-            return fitting
-        return {} if study.budget.delta_pico else {"noise": "laplace"}
-
-    def plan(self, study: Study) -> AssociationPlan:
-        """Return the plan in the study's noise, of values or of signs alone, or with masks."""
-        return plan_within(study, separate_plan, MaskedAssociation)
+    separate = staticmethod(separate_plan)
 
     def test_of_ranks(self, study: Study) -> str | None:  # noqa: ARG002
         """Name Spearman's."""

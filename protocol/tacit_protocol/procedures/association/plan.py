@@ -139,6 +139,11 @@ SMALL = 0.3
 NO_INTERVAL = "how far a correlation may be off cannot be said: that needs more than covariances"
 """What a masked sum does not tell of its correlations."""
 
+GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
+"""Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
+Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
+of spreads too."""
+
 HIDES_ALL = f"{HOPELESS}noise would hide even a rank correlation of 1; {ADVICE}"
 
 
@@ -167,7 +172,6 @@ class AssociationPlan(Plan):
         return 0
 
     def describe_request(self) -> tuple[str, ...]:
-        """Say whose association is asked for."""
         names = joined([column.name for column in self.study.domain.columns], 6)
         return f"asks how {names} go together, within owners", *super().describe_request()
 
@@ -373,6 +377,9 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
             return few
         return *few, f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {ADVICE}"
 
+    def masked(self, shared: SharedNoise) -> "MaskedAssociation":
+        return MaskedAssociation(self, shared)
+
     def few(self, units: Mapping[str, int]) -> tuple[str, ...]:  # noqa: ARG002
         """Say where units are too few for histograms."""
         return ()
@@ -511,12 +518,10 @@ class GaussianAssociation(SeparateAssociation):
 
     @property
     def cell_noise(self) -> float:
-        """The noise's standard deviation on a histogram's count."""
         return math.sqrt(sum(self.moved) / HISTOGRAM_WEIGHT) / mu_of(self.guarantee)
 
     @property
     def dimension(self) -> int:
-        """How many scores there are, at most."""
         return dimension(self.columns)
 
     def rank_noise(self, units: int) -> float:  # noqa: ARG002
@@ -524,7 +529,6 @@ class GaussianAssociation(SeparateAssociation):
         return math.sqrt(sum(self.moved) / PAIR_WEIGHTS[RR]) / mu_of(self.guarantee)
 
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:  # noqa: ARG002
-        """Return the scores by these grades."""
         return Scores(grades)
 
     def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
@@ -548,6 +552,12 @@ class GaussianAssociation(SeparateAssociation):
         """Return a pair's sums of values and grades."""
         return block(release.units, columns, products, release.vectors[SCORES].scale, grades)
 
+    def gives_way(self, pure: SeparateAssociation, units: int) -> bool:
+        """Whether Laplace noise is less, or little more, and this is not small beside sampling's."""
+        gaussian, most = self.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
+        less = pure.rank_noise(units) < most * gaussian
+        return less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3
+
 
 class LaplaceAssociation(SeparateAssociation):
     """Sums of ranks alone in Laplace noise, after histograms where units are enough: they share epsilon."""
@@ -558,12 +568,10 @@ class LaplaceAssociation(SeparateAssociation):
 
     @property
     def cell_noise(self) -> float:
-        """The noise's standard deviation on a histogram's count."""
         return math.sqrt(2) * 2 * self.columns / (HISTOGRAM_PART * self.guarantee.budget.epsilon)
 
     @property
     def dimension(self) -> int:
-        """How many scores there are, at most."""
         return ADAPTED.dimension(self.columns)
 
     def rank_noise(self, units: int) -> float:
@@ -585,7 +593,6 @@ class LaplaceAssociation(SeparateAssociation):
         return tuple(of_event(whole, place) for place in range(len(shares)))
 
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:
-        """Return the scores by these grades."""
         return RankScores(grades, self.weights(units))
 
     def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
@@ -603,7 +610,6 @@ class LaplaceAssociation(SeparateAssociation):
         return SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, 1.0, l1=2.0 * self.columns), own
 
     def require_drawable(self, units: int) -> None:
-        """Raise ValueError where the noise of so many units cannot be drawn."""
         for part, own in zip(self.parts(units), self.events(units), strict=True):
             require_laplace(part, own)
 
@@ -629,7 +635,6 @@ class LaplaceAssociation(SeparateAssociation):
         require_work(DRAW_WORK * len(LAPLACE_PARTS) * len(self.study.owners) * pairs, null_draws(pairs))
 
     def describe_request(self) -> tuple[str, ...]:
-        """Say whose association is asked for."""
         asked = super().describe_request()
         return *asked, f"releases sums of ranks in Laplace noise of pure epsilon: {self.reason()}"
 
@@ -661,7 +666,6 @@ class Signs(SeparateAssociation):
 
     @property
     def dimension(self) -> int:
-        """How many scores there are, at most."""
         return PUBLIC.dimension(self.columns)
 
     @cached_property
@@ -689,11 +693,9 @@ class GaussianSigns(Signs, GaussianAssociation):
     block = SeparateAssociation.block
 
     def rank_noise(self, units: int) -> float:  # noqa: ARG002
-        """Return the noise's standard deviation on a sum of r r'."""
         return math.sqrt(squared_movement_of_signs(self.columns)) / mu_of(self.guarantee)
 
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:  # noqa: ARG002
-        """Return the scores by these grades."""
         return RankScores(grades, PUBLIC)
 
     def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
@@ -702,6 +704,10 @@ class GaussianSigns(Signs, GaussianAssociation):
         _, scores = self.exact(units, sums, count)
         moved = math.sqrt(squared_movement_of_signs(self.columns)) + rounding_sensitivity(count, bits)
         return (SumPart(SCORES, scores, -bits, moved, 1.0),)
+
+    def gives_way(self, pure: SeparateAssociation, units: int) -> bool:
+        """Whether Laplace noise, which is on the same sums, is smaller."""
+        return pure.rank_noise(units) < self.rank_noise(units)
 
 
 class LaplaceSigns(Signs, LaplaceAssociation):
@@ -834,32 +840,6 @@ def _below(kind: str, size: float) -> str:
 
 def _of_pairs(pairs: int) -> str:
     return f"{pairs} pair{'' if pairs == 1 else 's'} of columns, Holm's correction"
-
-
-GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
-"""Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
-Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
-of spreads too."""
-
-
-def fitting_noise(study: Study, units: int) -> dict[str, str]:
-    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
-
-    From public numbers alone: units, budget and the number of columns. Of two levels both kinds of noise are
-    on the same sums, and the smaller is taken.
-    """
-    few = {"noise": "laplace"}
-    if study.budget.delta_pico == 0:
-        return few
-    many, pure = (
-        separate_plan(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
-        for noise in ({"noise": "gaussian"}, few)
-    )
-    if many.signs:
-        return few if pure.rank_noise(units) < many.rank_noise(units) else {}
-    gaussian, most = many.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
-    less = pure.rank_noise(units) < most * gaussian
-    return few if less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}
 
 
 def separate_plan(study: Study) -> SeparateAssociation:

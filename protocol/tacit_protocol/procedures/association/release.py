@@ -362,7 +362,6 @@ class ScorePairs(WithinPairs):
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """How far, in L2, a replaced unit moves weighted covariances, their variances, and spreads."""
         return (
             self.movement,
             PRODUCT_VARIANCE_MOVEMENT * float(np.linalg.norm(self.weights**2)),
@@ -375,7 +374,6 @@ class ScorePairs(WithinPairs):
         return PairSums(np.zeros((size, size), dtype=np.int64))
 
     def add(self, partial: PairSums, chunk: EncodedChunk) -> None:
-        """Add a chunk's units, of one row each."""
         if chunk.unit is not None and chunk.rows != chunk.units:
             raise StudyError(ONE_ROW)
         scores = np.hstack([np.ones((chunk.rows, 1), dtype=np.int64), self._scores(chunk)])
@@ -400,7 +398,6 @@ class ScorePairs(WithinPairs):
         return found
 
     def exact(self, sums: PairSums) -> tuple[Sequence[Fraction], Sequence[Fraction], Sequence[Fraction]]:
-        """Return an owner's weighted covariances and variances, and spreads. They never leave it."""
         n, totals = int(sums.held[0, 0]), [int(own) for own in sums.held[0]]
         squares = [
             squares_about(int(sums.held[at, at]), totals[at], n) / STEPS**2 for at in range(len(totals))

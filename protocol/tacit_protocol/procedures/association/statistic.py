@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc, ndtri
 
-from tacit_protocol.numerics.inference import Effects, Estimated, Number, effects_of_numbers
+from tacit_protocol.numerics.inference import RARE_UNITS, Effects, Estimated, Number, effects_of_numbers
 from tacit_protocol.procedures.association.release import (
     ADAPTED,
     COLUMN_WEIGHTS,
@@ -50,7 +50,6 @@ from tacit_protocol.procedures.association.release import (
     T,
     convex,
 )
-from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.within_owners.covariances import ReadPairs
 from tacit_protocol.procedures.within_owners.verdict import HIDDEN, visible
 

@@ -58,11 +58,8 @@ class AssociationResult(WithinOwnersVerdict):
 
     pairs: Annotated[tuple[AssociatedPair, ...], compared_shown("pairs")]
 
-    def __str__(self) -> str:
-        decision = "columns go together within owners" if self.reject else "no association shown"
-        return self._told(
-            "; ".join([self._decided(decision), *differences_sentence(self.effects, self.pairs)])
-        )
+    def differences(self) -> list[str]:
+        return differences_sentence(self.effects, self.pairs)
 
 
 def differences_sentence(effects: Sequence[Effect], pairs: Sequence[AssociatedPair]) -> list[str]:

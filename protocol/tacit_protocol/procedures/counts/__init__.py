@@ -1,1 +1,1 @@
-"""Tests on noisy counts: noisy tables, homogeneity and independence of categories."""
+"""What procedures on noisy counts share: releases of counts, tables, tests within strata."""

@@ -14,16 +14,13 @@ from tacit_protocol.domain import Domain, EncodedChunk, encode
 from tacit_protocol.features.cell_counts import CellGrid, count_cells
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import (
-    CellNoise,
     DistributionError,
     NoisyTable,
     NuisanceNull,
     SimulatedTest,
     TableTest,
-    add_tables,
     cell_probabilities,
     distribution,
-    half_width,
     paninski,
     total_variation,
 )
@@ -38,7 +35,6 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.counts.release import CountParameters, TablesPlan, counted_part, grid_of
 from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
-from tacit_protocol.procedures.masking import TOGETHER
 from tacit_protocol.procedures.populations import (
     Columns,
     EffectError,
@@ -59,19 +55,19 @@ from tacit_protocol.verdicts.base import (
     ShownTable,
     VerdictSource,
     compared_shown,
+    effects_of,
+    told_between,
 )
 from tacit_protocol.verdicts.presentation import (
-    BARS_MAX,
-    BarsPanel,
     Floats,
+    Meaning,
     Null,
     Row,
     RowsPanel,
     Shown,
     affordable,
-    bar,
+    decision_sentence,
     from_draws,
-    largest,
 )
 
 REPLICATES_MIN, REPLICATES_DEFAULT, REPLICATES_MAX = 999, 1999, 100_000
@@ -234,6 +230,8 @@ class CountTestPlan(TablesPlan):
     """
 
     simulated_null: ClassVar[str]
+    ratios: ClassVar[tuple[str, ...]] = ()
+    """The ratios among its effects that a sentence tells after differences."""
 
     def __init__(self, study: Study, parameters: CountTestParameters) -> None:
         super().__init__(study, parameters)
@@ -255,6 +253,12 @@ class CountTestPlan(TablesPlan):
     def listed_alone(self) -> tuple[str, ...]:
         """Name the columns of which units with another value than a listed one take no part at all."""
         return ()
+
+    def decision(self, verdict: Fields, rejected: str, not_rejected: str) -> Meaning:
+        """Say which of both a verdict decided, and by how much its effects differ."""
+        said = decision_sentence(self.study, verdict, rejected, not_rejected)
+        told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=self.ratios))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the first of the verdict's."""
@@ -278,10 +282,12 @@ class CountTestPlan(TablesPlan):
     ) -> dict[str, Any]:
         """Return the fields of a verdict that every test states alike; ``caveats`` are what it leaves out."""
         units = units_of(self.study, releases)
+        numbers = sum(len(table.counts) for table in tables.values())
+        written = {name: written_counts(table) for name, table in tables.items()}
         return common_fields(self.study, units, self.guarantee) | {
             "columns": self.grid.names,
             "shape": self.grid.shape,
-            "counts": shown_counts(tables),
+            "counts": None if numbers > TABLE_NUMBERS_MAX else written,
             "warnings": (
                 *self.left_out(tables),
                 *self.drowned(units),
@@ -330,13 +336,6 @@ def units_of(study: Study, releases: Releases) -> dict[str, int]:
     return {owner.name: releases[owner.name].units for owner in study.owners}
 
 
-def shown_counts(tables: Mapping[str, NoisyTable]) -> dict[str, tuple[float, ...]] | None:
-    """Return tables' noisy counts for a verdict; None where there are too many to show."""
-    if sum(len(table.counts) for table in tables.values()) > TABLE_NUMBERS_MAX:
-        return None
-    return {name: written_counts(table) for name, table in tables.items()}
-
-
 def written_counts(table: NoisyTable) -> tuple[float, ...]:
     """Return a table's noisy counts as verdicts state them."""
     counts = np.clip(table.counts, -COUNT_WRITTEN_MAX, COUNT_WRITTEN_MAX)
@@ -363,12 +362,6 @@ def striking_cells(
         for cell in order
     )
 
-
-BESIDE_MAX = 3
-"""Most owners of whom each is drawn; of more, all together come first."""
-
-PANELS_MAX = 8
-"""Most panels of one verdict; the last one's note says how many there are."""
 
 CELLS_MAX = 12
 """Most residuals of one panel, the largest."""
@@ -408,86 +401,6 @@ def residual_panel(
     shown = sorted(rows, key=lambda row: -abs(row.value))[:CELLS_MAX]
     some = "" if len(rows) <= CELLS_MAX else f", the {CELLS_MAX} largest of {len(rows)}"
     return [RowsPanel(title + some, RESIDUAL, tuple(shown), (-UNUSUAL, UNUSUAL))]
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """A noisy table (k,) and whose it is. ``noises`` are on each cell, or None where they are not known."""
-
-    name: str
-    counts: Floats
-    noises: tuple[CellNoise, ...] | None
-    bound: float
-    """The interval's half width that the verdict states, of one count."""
-
-    level: float
-
-    def half(self, cells: int) -> float | None:
-        """Return the half width of the interval of a sum of so many counts; None where it is not known."""
-        if self.noises is None:
-            return self.bound if cells == 1 else None
-        return half_width(self.noises, cells, self.level)
-
-
-def count_panels(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[BarsPanel]:
-    """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
-    found: list[BarsPanel] = []
-    for table in _tables(plan, verdict, releases):
-        found += _of_table(table, plan.grid, float(verdict["half_width_all"]))
-    if len(found) > PANELS_MAX:
-        last, more = found[PANELS_MAX - 1], len(found) - PANELS_MAX
-        note = f"{last.note} And {more} more charts like these: the transcript has every count."
-        found[PANELS_MAX - 1] = replace(last, note=note)
-    return found[:PANELS_MAX]
-
-
-def _tables(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[_Drawn]:
-    known, level = plan.known_tables(verdict, releases), plan.study.level
-    bound, found = float(verdict["half_width"]), []
-    for place, name in enumerate(plan.counting(verdict["units"])):
-        counts = np.array(verdict["counts"][name], dtype=np.float64)
-        noises = None if known is None else known[place].noises
-        found.append(_Drawn(name, counts, noises, bound, level))
-    if known is None or len(found) == 1:
-        return found
-    noises = add_tables(known).noises
-    together = _Drawn(TOGETHER, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, level)
-    return [*found, together] if len(found) <= BESIDE_MAX else [together, *found]
-
-
-def _of_table(table: _Drawn, grid: CellGrid, bound_of_all: float) -> list[BarsPanel]:
-    if len(table.counts) != grid.size:
-        raise ValueError("the verdict has not one count for each cell")
-    labels = [", ".join(grid.label(cell)) for cell in range(grid.size)]
-    if grid.size <= BARS_MAX:
-        return [_panel(f"Noisy counts of {table.name}", labels, table.counts, table, 1)]
-    found = []
-    if len(grid.shape) > 1:
-        shaped = table.counts.reshape(grid.shape)
-        for place, name in enumerate(grid.names):
-            others = tuple(axis for axis in range(len(grid.shape)) if axis != place)
-            added, cells = shaped.sum(axis=others), grid.size // grid.shape[place]
-            if table.half(cells) is not None:
-                title = f"{name}: noisy counts of {table.name}"
-                found.append(_panel(title, list(grid.labels[place]), added, table, cells))
-    title = f"The {BARS_MAX} largest of {grid.size} cells: {table.name}"
-    panel = _panel(title, labels, table.counts, table, 1)
-    note = f"{panel.note} These were picked for their size, which noise tends to raise"
-    note += "." if table.name == TOGETHER else f": all counts together are within {bound_of_all:.4g}."
-    return [*found, replace(panel, note=note)]
-
-
-def _panel(title: str, labels: list[str], values: Floats, table: _Drawn, cells: int) -> BarsPanel:
-    half, percent = table.half(cells), f"{100 * (1 - table.level):g} %"
-    shown = largest(values)
-    some = "" if len(shown) == len(values) or cells == 1 else f", the {len(shown)} largest of {len(values)}"
-    return BarsPanel(
-        title + some,
-        f"units, with {percent} noise intervals",
-        tuple(bar(labels[i], float(values[i]), half) for i in shown),
-        f"The count in the data is within its interval with probability {1 - table.level:g} at least."
-        + (f" Each bar adds up {cells} noisy counts." if cells > 1 else ""),
-    )
 
 
 class CountsShift(SimulationModel):
@@ -545,7 +458,6 @@ class CountsShift(SimulationModel):
         return [null] * (len(self.study.owners) - 1) + [other]
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's counts."""
         return [
             rng.multinomial(size, law).astype(np.int64) for size, law in zip(sizes, self.laws, strict=True)
         ]

@@ -72,11 +72,7 @@ from tacit_protocol.procedures.masking import (
 )
 from tacit_protocol.procedures.plan import Fields, Plan, Releases
 from tacit_protocol.procedures.populations import Floats
-from tacit_protocol.procedures.randomised_answers.answered_column import (
-    AnswerCounts,
-    AnsweredColumnPlan,
-    beside,
-)
+from tacit_protocol.procedures.randomised_answers.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.strict import StrictModel
 
 Integers = npt.NDArray[np.int64]
@@ -94,7 +90,7 @@ def laplace_count_guarantee(budget: Budget) -> Guarantee:
     return Guarantee(budget=budget, events=(event,))
 
 
-def gaussian_count_guarantee(budget: Budget, rho: float | None = None) -> Guarantee:
+def gaussian_count_guarantee(budget: Budget, rho: float | None) -> Guarantee:
     """Return the guarantee of Gaussian counts that use the whole budget, or rho-zCDP within the budget.
 
     Raises SensitivityError where delta is 0, or rho costs more than the budget.
@@ -134,22 +130,16 @@ def laplace_counts(
     return release_laplace_sums(_part(bits, steps), guarantee, noise)
 
 
-def gaussian_counts(
-    steps: npt.NDArray[np.int64], bits: int, guarantee: Guarantee, noise: NoiseSource
-) -> NoisyVector:
-    """Add discrete Gaussian noise to counts, (k,) in steps of 2**-bits.
-
-    Raises SensitivityError where it cannot be drawn (:func:`require_drawable_counts`).
-    """
-    return release_sums((_part(bits, steps),), guarantee, noise)[COUNTS]
-
-
 def noisy_counts(
     steps: npt.NDArray[np.int64], bits: int, guarantee: Guarantee, noise: NoiseSource
 ) -> NoisyVector:
-    """Add the noise that the guarantee states."""
-    add = laplace_counts if isinstance(guarantee.events[0], LaplaceEvent) else gaussian_counts
-    return add(steps, bits, guarantee, noise)
+    """Add the noise that the guarantee states, discrete Laplace or Gaussian, to counts in steps of 2**-bits.
+
+    Raises SensitivityError where it cannot be drawn (:func:`require_drawable_counts`).
+    """
+    if isinstance(guarantee.events[0], LaplaceEvent):
+        return laplace_counts(steps, bits, guarantee, noise)
+    return release_sums((_part(bits, steps),), guarantee, noise)[COUNTS]
 
 
 def require_drawable_counts(cells: int, bits: int, guarantee: Guarantee, owners: int = 1) -> None:
@@ -256,8 +246,11 @@ class TablesPlan(Plan):
         """
         raise NotImplementedError
 
-    def answered(self, releases: Releases) -> AnswerCounts | None:  # noqa: ARG002
-        """Return what is known of another owner's answers, by which units were counted; None without any."""
+    def kept(self, releases: Releases) -> float | None:  # noqa: ARG002
+        """Return the retention of the answers by which units were counted; None where no answers were read.
+
+        Raises ReleaseError where releases do not fit the study, or each other.
+        """
         return None
 
     def table(self, counts: Floats, units: int, noise: CellNoise | None = None) -> NoisyTable:
@@ -368,11 +361,9 @@ class CountPlan(TablesPlan):
         return found
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> CellCounts:  # noqa: ARG002
-        """Count one owner's units exactly. The counts never leave the owner."""
         return sum_cells(table, self.grid)
 
     def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that the guarantee states."""
         vector = noisy_counts(summary.steps, COUNT_BITS, self.guarantee, noise)
         return Release(units=summary.units, guarantee=self.guarantee, vectors={COUNTS: vector})
 
@@ -480,9 +471,9 @@ class CountsByAnswer(TablesPlan, AnsweredColumnPlan):
         self.check_release(answer)
         return {self.receiver.name: self.read(answer)}
 
-    def answered(self, releases: Releases) -> AnswerCounts:
-        """Return the sender's answers; raises ReleaseError where releases do not fit."""
-        return self.known(releases)
+    def kept(self, releases: Releases) -> float | None:
+        """Return the retention of the sender's answers."""
+        return self.known(releases).kept
 
     def drowned(self, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where answers hide every difference; else where noise drowns the counts."""

@@ -89,10 +89,9 @@ def left_out_warnings(found: Sequence[LeftOut], level: float) -> tuple[str, ...]
                 (share, f"{told} of the units of {own.owner}")
             )
     ordered = sorted(by_fault.items(), key=lambda item: -max(item[1])[0])
-    return tuple(_warning(*fault, sorted(owners, reverse=True)) for fault, owners in ordered)
-
-
-def _warning(what: str, then: str, owners: Sequence[tuple[float, str]]) -> str:
-    more = len(owners) - 1
-    others = f", and some at {more} other owner{'' if more == 1 else 's'}," if more else ""
-    return f"{owners[0][1]}{others} {what}, {then}"
+    warnings = []
+    for (what, then), owners in ordered:
+        more = len(owners) - 1
+        others = f", and some at {more} other owner{'' if more == 1 else 's'}," if more else ""
+        warnings.append(f"{max(owners)[1]}{others} {what}, {then}")
+    return tuple(warnings)

@@ -111,8 +111,13 @@ from tacit_protocol.procedures.curated_two_sample.verdict import (
 from tacit_protocol.procedures.handed_on import HandedOn
 from tacit_protocol.procedures.joint_independence import JointIndependence, as_joint_study
 from tacit_protocol.procedures.means.effects import Samples, effects_by_column
-from tacit_protocol.procedures.means.max_form import max_null, named_groups
-from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
+from tacit_protocol.procedures.means.private_means import (
+    max_null,
+    mmd_law,
+    named_groups,
+    noise_aware_test,
+    simulated_test_work,
+)
 from tacit_protocol.procedures.plan import Panel, Plan
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.two_sample.statistic import (

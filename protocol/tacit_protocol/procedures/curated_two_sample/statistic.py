@@ -18,21 +18,19 @@ from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.kernels import FeatureMap
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.means.effects import squared_lengths
-from tacit_protocol.procedures.means.max_form import (
-    GroupResult,
-    additive_families,
-    additive_variances,
-    max_test,
-)
 from tacit_protocol.procedures.means.private_means import (
     FloatMatrix,
     FloatVector,
+    GroupResult,
     MmdEstimate,
     Moments,
     PrivateCovariance,
     PrivateMeans,
+    additive_families,
+    additive_variances,
     covariance_moments,
     estimate_mmd,
+    max_test,
     mmd_test,
     noise_aware_test,
 )

@@ -38,7 +38,6 @@ from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.two_sample.release import (
     LOCATIONS_STREAM,
     KernelTwoSampleParameters,
-    supports_mean_only,
 )
 
 CANDIDATES_MAX = 20_000
@@ -372,11 +371,12 @@ def as_database(source: Study) -> EmbeddingReleaseParameters:
 def require_same_database(study: Study, source: Study) -> None:
     """Raise StudyError unless a database release for ``source`` is a mean that a two-sample study can use.
 
-    It has no second moment: the MMD form alone can do without, and with Gaussian noise.
+    It has no second moment: the MMD form alone, which bounds what it misses, can do without, and with
+    Gaussian noise.
     """
-    ours = as_database(study)
+    ours, asked = as_database(study), parse_parameters(KernelTwoSampleParameters, study)
     theirs = parse_parameters(EmbeddingReleaseParameters, source)
-    if not supports_mean_only(parse_parameters(KernelTwoSampleParameters, study)):
+    if asked.statistic not in ("auto", "mmd") or asked.null != "auto":
         raise StudyError("a database has no second moment: leave statistic and null at auto, or ask for mmd")
     require_same_mean(study, ours, source, theirs)
     require_shared_ridge(theirs)

@@ -573,9 +573,9 @@ def database_plan(study: Study) -> DatabasePlan:
     """
     parameters = parse_parameters(EmbeddingReleaseParameters, study)
     try:
+        refuse_idle_parameters(parameters)
         if draws_from_histograms(parameters):
             return _histograms_then_mean(study, parameters)
-        refuse_idle_parameters(parameters)
         public = public_features(parameters, study.domain, study.seed)
         if public.candidates is not None and public.points is not None:
             masking_in(study, parameters)  # refuses what is idle
@@ -589,7 +589,6 @@ def database_plan(study: Study) -> DatabasePlan:
 
 
 def _histograms_then_mean(study: Study, parameters: EmbeddingReleaseParameters) -> HistogramsThenMean:
-    refuse_idle_parameters(parameters)
     noise, share = noise_of(parameters, study.budget), parameters.histogram_share or SHARE_DEFAULT
     if noise == "gaussian":
         guarantee = gaussian_guarantee(study.budget)

@@ -17,20 +17,16 @@ import numpy as np
 from pydantic import BaseModel
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.procedures.base import Procedure, QuestionTemplate
+from tacit_protocol.procedures.base import QuestionTemplate
 from tacit_protocol.procedures.group_comparison.plan import (
     GroupComparisonParameters,
-    GroupsPlan,
-    MaskedGroups,
     answered_plan,
-    fitting_noise,
     group_columns,
     ranks_test,
     separate_plan,
 )
 from tacit_protocol.procedures.group_comparison.verdict import AnsweredGroupsResult, GroupComparisonResult
-from tacit_protocol.procedures.masking import is_masked
+from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.populations import (
     Columns,
     Difference,
@@ -40,7 +36,7 @@ from tacit_protocol.procedures.populations import (
     with_effect,
     with_standard_effect,
 )
-from tacit_protocol.procedures.within_owners.plan import plan_within
+from tacit_protocol.procedures.within_owners.plan import WithinOwners
 from tacit_protocol.procedures.within_owners.verdict import COCHRAN, FIELLER
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import Citation
@@ -54,7 +50,6 @@ class GroupShift(Difference):
         return [self._rows(size, rng) for size in sizes]
 
     def words(self) -> str:
-        """Say by how much which columns differ."""
         plan = group_columns(self.study)
         where = f"in other groups than {plan.group.levels[0]}"
         if self._moves:
@@ -77,13 +72,11 @@ class GroupShift(Difference):
         return rows | found | {plan.group.name: group}
 
 
-class GroupComparison(Procedure):
+class GroupComparison(WithinOwners):
     """See the module. Registered as ``group_comparison``."""
 
     name: ClassVar[str] = "group_comparison"
     title: ClassVar[str] = "Do groups differ in numbers and categories, within every owner?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
-    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = GroupComparisonParameters
     Verdict: ClassVar[type[BaseVerdict]] = GroupComparisonResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = AnsweredGroupsResult
@@ -97,21 +90,15 @@ class GroupComparison(Procedure):
     )
     population: ClassVar[type[SimulationModel] | None] = GroupShift
 
-    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
+    separate = staticmethod(separate_plan)
 
     def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
-        """Return the noise that suits numbers of units; without them, Laplace's where there is no delta."""
-        if "noise" in study.parameters or study.columns_apart or is_masked(study):
-            return {}
-        if units is not None and (fitting := fitting_noise(study, min(units.values()))):
-            return fitting
-        return {} if study.budget.delta_pico else {"noise": "laplace"}
+        """Return none beside another owner's answers, which are pure."""
+        return {} if study.columns_apart else super().defaults(study, units)
 
-    def plan(self, study: Study) -> GroupsPlan:
+    def plan(self, study: Study) -> Plan:
         """Return the plan in the study's noise, with masks, or beside another owner's answers."""
-        return (
-            answered_plan(study) if study.columns_apart else plan_within(study, separate_plan, MaskedGroups)
-        )
+        return answered_plan(study) if study.columns_apart else super().plan(study)
 
     def test_of_ranks(self, study: Study) -> str | None:
         """Name that of two groups, or of more; None where another owner holds the group."""

@@ -105,6 +105,17 @@ ANSWERED_OUTCOMES_MAX = 20
 
 OR_MISSING = ", or none"
 
+SAMPLING = 0.25
+"""Standard deviation of t in a typical column, whose bounds are eight standard deviations apart."""
+
+GAUSSIAN_FROM = 0.5
+"""Gaussian noise is taken from where it is so many times sampling's standard deviation in a group of average
+size: its release tells of standard deviations, and of other differences of shape, too."""
+
+LAPLACE_TO = 1.35
+"""Laplace noise is taken up to so many times Gaussian noise, on sums of t: the sign less t tells a shift in
+the middle of the bounds with less noise. In simulations both are level at five columns, at delta = 1e-5."""
+
 HIDES_ALL = f"{HOPELESS}groups could differ by all that bounds allow and noise would hide it; {ADVICE}"
 
 
@@ -305,7 +316,6 @@ class SeparateGroups(GroupsPlan, SeparateSums):
         raise NotImplementedError
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> FeatureSums:  # noqa: ARG002
-        """Sum the units' features, exactly."""
         return self.moments.sum(table)
 
     def reread(self, owner: Owner, source: Study, release: Release) -> Release:
@@ -319,6 +329,9 @@ class SeparateGroups(GroupsPlan, SeparateSums):
         if made.features.width != self.features.width:
             raise StudyError("the reused release was made for other numbers of units; declare the same")
         return release
+
+    def masked(self, shared: SharedNoise) -> "MaskedGroups":
+        return MaskedGroups(self, shared)
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns groups at these numbers of units."""
@@ -432,9 +445,13 @@ class GaussianGroups(SeparateGroups):
     features: GroupFeatures
 
     def noise(self, units: int) -> float:
-        """Return the standard deviation of the noise on the largest of sums of t, or of levels' counts."""
         scale = noise_scales(self.parts(units), self.guarantee)[MEAN]
         return scale / min(self.features.indicator, float(self.features.scales[0]))
+
+    def gives_way(self, pure: SeparateGroups, units: int) -> bool:
+        """Whether Laplace noise is not much more, and this is not small beside sampling's."""
+        gaussian, sampling = self.noise(units), SAMPLING * float(np.sqrt(units / self.features.groups))
+        return pure.noise(units) < LAPLACE_TO * gaussian and gaussian > GAUSSIAN_FROM * sampling
 
     def compared(self, blocks: Sequence[OwnerGroupSums], place: int) -> Compared:  # noqa: ARG002
         """Test a column by its noisy numbers themselves."""
@@ -446,7 +463,6 @@ class GaussianGroups(SeparateGroups):
         return super().of_means(blocks, first) | {"standard deviation ratio": ratio}
 
     def blocks(self, releases: Sequence[Release]) -> Iterator[Sequence[OwnerGroupSums]]:
-        """Yield every column's noisy numbers, owner by owner."""
         features, width, read = self.features, len(SQUARES), self.read(releases)
         start = int(features.count_scale > 0)
         for column in self.outcomes:
@@ -488,7 +504,6 @@ class LaplaceGroups(SeparateGroups):
         return (replace(super().parts(units, sums)[0], l1=moved),)
 
     def noise(self, units: int) -> float:
-        """Return the standard deviation of the noise on the largest of sums of t, or of levels' counts."""
         squares = 1.0
         if isinstance(self.outcomes[0], NumericColumn):
             squares = 2.0 if self.features.cells == FEW_CELLS else 2.5
@@ -727,19 +742,6 @@ def _method(plan: GroupsPlan, counted: str) -> str:
     )
 
 
-SAMPLING = 0.25
-"""Standard deviation of t in a typical column, whose bounds are eight standard deviations apart."""
-
-GAUSSIAN_FROM = 0.5
-"""Gaussian noise is taken from where it is so many times sampling's standard deviation in a group of average
-size: its release tells of standard deviations, and of other differences of shape, too."""
-
-
-LAPLACE_TO = 1.35
-"""Laplace noise is taken up to so many times Gaussian noise, on sums of t: the sign less t tells a shift in
-the middle of the bounds with less noise. In simulations both are level at five columns, at delta = 1e-5."""
-
-
 FEW_CELLS_FROM = 0.5
 """A number has few cells from where the noise's variance on a group's sum of the sign of t, in as many, is so
 many times its number of units: the variance that sampling makes at most."""
@@ -753,24 +755,6 @@ def fitting_cells(study: Study, groups: int, columns: int) -> int:
     scale = CELLS_MOVEMENT * columns * laplace_multiplier(study.budget.epsilon)
     noisy = FEW_CELLS * 2 * scale**2 > FEW_CELLS_FROM * min(declared.values()) / groups
     return FEW_CELLS if noisy else SOFT_CELLS
-
-
-def fitting_noise(study: Study, units: int) -> dict[str, str]:
-    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
-
-    From public numbers alone: units, budget, groups, columns and their kinds.
-    """
-    laplace = {"noise": "laplace"}
-    if study.budget.delta_pico == 0:
-        return laplace
-    many, pure = (
-        separate_plan(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
-        for noise in ({"noise": "gaussian"}, laplace)
-    )
-    gaussian, sampling = many.noise(units), SAMPLING * float(np.sqrt(units / many.features.groups))
-    return (
-        laplace if pure.noise(units) < LAPLACE_TO * gaussian and gaussian > GAUSSIAN_FROM * sampling else {}
-    )
 
 
 def group_columns(study: Study) -> GroupColumns:

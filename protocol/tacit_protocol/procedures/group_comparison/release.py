@@ -64,7 +64,7 @@ def chebyshev(t: Floats) -> Floats:
 
 
 @cache
-def numeric_bounds(squares: tuple[float, ...] = tuple(SQUARES)) -> tuple[float, float]:
+def numeric_bounds() -> tuple[float, float]:
     """Bound the squared movement |f(t) - f(t')|^2 and the squared length |f(t)|^2 of a numeric part.
 
     With T_k(cos a) = cos ka and C = sum of s_k k^2, the length has second derivatives of 2 C at most; the
@@ -72,12 +72,12 @@ def numeric_bounds(squares: tuple[float, ...] = tuple(SQUARES)) -> tuple[float, 
     also at 0 and pi, and within half a step of a grid point, which it exceeds by no more than these make.
     """
     angles = np.linspace(0, np.pi, GRID + 1)
-    orders = np.arange(1, len(squares) + 1)
-    parts = np.cos(angles[:, None] * orders) * np.sqrt(squares)
+    orders = np.arange(1, len(SQUARES) + 1)
+    parts = np.cos(angles[:, None] * orders) * np.sqrt(SQUARES)
     lengths = (parts**2).sum(axis=1)
     movements = lengths[:, None] + lengths - 2 * parts @ parts.T
     half = np.pi / GRID / 2
-    slack = float(np.dot(squares, orders**2)) * half**2 / 2
+    slack = float(np.dot(SQUARES, orders**2)) * half**2 / 2
     return float(movements.max()) + (4 + 4 + 2 * 2) * slack, float(lengths.max()) + 2 * slack
 
 

@@ -36,10 +36,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
+from tacit_protocol.numerics.inference import RARE_UNITS, Effects, Number, effects_of_numbers
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.privacy.randomised_response import unmixing
-from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.within_owners.covariances import ReadPairs
 from tacit_protocol.procedures.within_owners.verdict import told_spread
 

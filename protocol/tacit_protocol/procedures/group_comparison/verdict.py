@@ -50,11 +50,8 @@ class GroupComparisonResult(WithinOwnersVerdict):
 
     columns: Annotated[tuple[ComparedColumn, ...], compared_shown("columns")]
 
-    def __str__(self) -> str:
-        decision = "the groups differ within owners" if self.reject else "no difference shown"
-        return self._told(
-            "; ".join([self._decided(decision), *differences_sentence(self.effects, self.columns)])
-        )
+    def differences(self) -> list[str]:
+        return differences_sentence(self.effects, self.columns)
 
 
 class AnsweredGroupsResult(GroupComparisonResult):
@@ -73,12 +70,6 @@ class AnsweredGroupsResult(GroupComparisonResult):
 
     retention: float
     aligned: bool
-
-    def __str__(self) -> str:
-        decision = "the groups differ" if self.reject else "no difference shown"
-        return self._told(
-            "; ".join([self._decided(decision), *differences_sentence(self.effects, self.columns)])
-        )
 
     def details(self) -> Sequence[str | ShownTable]:
         """Return nothing more: no owner has effects of its own."""

@@ -256,7 +256,6 @@ class IdentityPlan(Plan):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> IdentityDecision | IdentityResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         study, shared = self.study, self.shared
         counted = {owner.name: releases[owner.name].units for owner in study.owners}
         found = self.found(self.readable(releases), step(progress, "simulating the null distribution"))
@@ -271,7 +270,6 @@ class IdentityPlan(Plan):
         return verdict
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         names = names_of(self.study) + ("" if self.shared is None else " together")
         return decision_sentence(
             self.study,
@@ -525,12 +523,10 @@ class StatisticPlan(IdentityPlan):
         return self.clipped(units).largest < noise
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> CellCounts:  # noqa: ARG002
-        """Count the owner's units by cell, exactly."""
         self.require_served(table.units)
         return sum_cells(table, self.grid)
 
     def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that the guarantee states."""
         value = float(self.clipped(summary.units).statistic(summary.counts))
         try:
             vectors = {STATISTIC: self.fixed_by(summary.units).release(value, noise)}
@@ -618,7 +614,6 @@ class CountedIdentity(IdentityPlan, CountPlan):
         return ()
 
     def privatise(self, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that the guarantee states."""
         try:
             return CountPlan.privatise(self, summary, noise)
         except NoiseError as error:
@@ -708,7 +703,6 @@ class ZcdpGof(CountedIdentity):
     cited: tuple[Citation, ...] = (NEW_CLASS,)
 
     def require_draws(self) -> None:
-        """Raise StudyError where no simulated p-value could be as small as the level."""
         if self.parameters.null != "chi-square":
             super().require_draws()
 
@@ -721,7 +715,6 @@ class ZcdpGof(CountedIdentity):
         return gaussian_count_guarantee(self.study.budget, self.parameters.rho)
 
     def name_of(self, fit: GoodnessOfFit) -> str:  # noqa: ARG002
-        """Name the method."""
         return "zCDP-GOF"
 
     @property
@@ -756,7 +749,6 @@ class KnownCells(CountsShift):
 
     @property
     def laws(self) -> Sequence[Floats]:
-        """The probabilities of each owner's cells, (k,) each."""
         return [super().laws[-1]] * len(self.study.owners)
 
     @cached_property
@@ -804,7 +796,6 @@ class IdentityTest(Procedure):
         )
 
     def plan(self, study: Study) -> IdentityPlan:
-        """Return the plan of a study, by its method."""
         require_shared_columns(study)
         parameters = parse_parameters(IdentityParameters, study)
         return PLANS[parameters.method](study, parameters)

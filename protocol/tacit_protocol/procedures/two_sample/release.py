@@ -220,15 +220,7 @@ def require_same_release(study: Study, source: Study) -> None:
     for name in KernelTwoSampleParameters.model_fields:
         if name not in OF_THE_TEST and getattr(earlier, name) != getattr(now, name):
             raise StudyError(f"the reused release was made with another {name}; use the same")
-    if _draws_features(now) and source.seed != study.seed:
+    given = {"me": now.locations, "scf": now.frequencies}
+    drawn = now.features in given and given[now.features] is None
+    if drawn and source.seed != study.seed:
         raise StudyError("the reused release was made with features of another seed; use the same seed")
-
-
-def supports_mean_only(parameters: KernelTwoSampleParameters) -> bool:
-    """Whether the test can use a mean without a second moment: the MMD form, which bounds what it misses."""
-    return parameters.statistic in ("auto", "mmd") and parameters.null == "auto"
-
-
-def _draws_features(parameters: KernelTwoSampleParameters) -> bool:
-    given = {"me": parameters.locations, "scf": parameters.frequencies}
-    return parameters.features in given and given[parameters.features] is None

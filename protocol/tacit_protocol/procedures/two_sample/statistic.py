@@ -21,25 +21,22 @@ from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.cell_means import CellFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
-from tacit_protocol.numerics.inference import PVALUE_MIN, holm
+from tacit_protocol.numerics.inference import PVALUE_MIN, RARE_UNITS, holm
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, squared_lengths
-from tacit_protocol.procedures.means.max_form import (
-    Family,
-    GroupResult,
-    additive_variances,
-    cells_test,
-    max_test,
-)
 from tacit_protocol.procedures.means.private_means import (
-    RARE_UNITS,
+    CoordinateFamily,
     FloatVector,
+    GroupResult,
     MmdEstimate,
     Moments,
     PrivateCovariance,
     PrivateMeans,
+    additive_variances,
+    cells_test,
     covariance_moments,
     estimate_mmd,
+    max_test,
     mmd_test,
     noise_aware_test,
     pool_covariance,
@@ -184,7 +181,7 @@ class TwoSampleTest:
 
     form: Form
     features: AdditiveFeatures | None
-    families: tuple[Family, ...]
+    families: tuple[CoordinateFamily, ...]
     replicates: int
     regularisation: float
     seed: np.random.SeedSequence

@@ -8,7 +8,7 @@ from tacit_protocol.procedures.base import (
     Fields,
     QuestionTemplate,
 )
-from tacit_protocol.procedures.means.max_form import (
+from tacit_protocol.procedures.means.private_means import (
     ComparedFeatures,
     TestedHypothesis,
 )

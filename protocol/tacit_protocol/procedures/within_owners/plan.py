@@ -1,20 +1,27 @@
 """What plans of questions within owners share: sums that each owner releases, or masked covariances."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import sqrt
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
 
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, noise_scales
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.procedures.base import require_noise, require_shared_columns
-from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in, total_of
-from tacit_protocol.procedures.plan import SumPlan
+from tacit_protocol.procedures.base import Procedure, require_noise, require_shared_columns
+from tacit_protocol.procedures.masking import (
+    MaskedParameters,
+    SharedNoise,
+    is_masked,
+    shared_noise_in,
+    total_of,
+)
+from tacit_protocol.procedures.plan import Plan, SumPlan
 from tacit_protocol.procedures.within_owners.covariances import (
     COVARIANCES,
     ONE_ROW,
@@ -39,6 +46,14 @@ class SeparateSums(SumPlan):
     """The kind of noise."""
 
     parameters: MaskedParameters
+
+    def masked(self, shared: SharedNoise) -> "MaskedCovariances":
+        """Return the plan of the same question with masks; raises StudyError where there is none."""
+        raise NotImplementedError
+
+    def gives_way(self, pure: Any, units: int) -> bool:
+        """Whether the plan ``pure``, in Laplace noise, suits so many units an owner better."""
+        raise NotImplementedError
 
     def check_work(self) -> None:
         """Raise StudyError where a verdict would take too long."""
@@ -118,31 +133,53 @@ class MaskedCovariances(SumPlan):
         return self.shared.caveats(self.masked_numbers, WITHIN_ALONE)
 
 
-SeparateT = TypeVar("SeparateT", bound=SeparateSums)
-MaskedT = TypeVar("MaskedT", bound=MaskedCovariances)
+class WithinOwners(Procedure):
+    """A question about units within owners, of sums that owners release, or of covariances that they mask."""
 
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
-def plan_within(
-    study: Study,
-    separate_plan: Callable[[Study], SeparateT],
-    masked_plan: Callable[[SeparateT, SharedNoise], MaskedT],
-) -> SeparateT | MaskedT:
-    """Return the plan of a study: owners' sums that are read by themselves, or covariances that they mask.
+    @staticmethod
+    def separate(study: Study) -> SeparateSums:
+        """Return the plan of sums that are read by themselves.
 
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    require_shared_columns(study)
-    if study.curator is not None:
-        raise StudyError("owners send their own releases here; leave the curator out")
-    separate = separate_plan(study)
-    shared = shared_noise_in(study, separate.parameters, separate.kind, lambda: separate.guarantee)
-    if shared is None:
-        separate.check_work()
-        require_noise(partial(separate.require_drawable, 1))
-        return separate
-    if study.averages_rows:
-        raise StudyError(ONE_ROW)
-    masked = masked_plan(separate, shared)
-    masked.require_drawable(1)
-    return masked
+        Raises:
+            StudyError: parameters, columns or budget do not suit it.
+        """
+        raise NotImplementedError
+
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        """Return the noise that suits numbers of units; without them, Laplace's where there is no delta.
+
+        From public numbers alone: units, budget, columns and their kinds.
+        """
+        if "noise" in study.parameters or is_masked(study):
+            return {}
+        laplace = {"noise": "laplace"}
+        if study.budget.delta_pico == 0:
+            return laplace
+        if units is None:
+            return {}
+        gaussian, pure = (
+            self.separate(study.model_copy(update={"parameters": {**study.parameters, "noise": noise}}))
+            for noise in ("gaussian", "laplace")
+        )
+        return laplace if gaussian.gives_way(pure, min(units.values())) else {}
+
+    def plan(self, study: Study) -> Plan:
+        """Return the plan in the study's noise, or with masks."""
+        require_shared_columns(study)
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; leave the curator out")
+        separate = self.separate(study)
+        shared = shared_noise_in(study, separate.parameters, separate.kind, lambda: separate.guarantee)
+        if shared is None:
+            separate.check_work()
+            require_noise(partial(separate.require_drawable, 1))
+            return separate
+        if study.averages_rows:
+            raise StudyError(ONE_ROW)
+        masked = separate.masked(shared)
+        masked.require_drawable(1)
+        return masked

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from scipy.special import ndtri
 
 from tacit_protocol.domain import NumericColumn
-from tacit_protocol.procedures.means.private_means import RARE_UNITS
+from tacit_protocol.numerics.inference import RARE_UNITS
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -155,6 +155,14 @@ class WithinOwnersVerdict(PvalueVerdict):
     effects_by_owner: Annotated[tuple[Effect, ...], EFFECTS_BY_OWNER]
     heterogeneity_pvalue: Annotated[float | None, HETEROGENEITY]
 
+    def differences(self) -> list[str]:
+        """Say in words what was found, and how large it is."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        decision = self.found[0].lower() if self.reject else self.found_of_part[1]
+        return self._told("; ".join([self._decided(decision), *self.differences()]))
+
     @property
     def tested(self) -> Sequence[TestedPart]:
         """The parts."""
@@ -191,7 +199,6 @@ class WithinOwnersVerdict(PvalueVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
 
 

@@ -16,7 +16,6 @@ from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import MessageError, digest
 from tacit_protocol.messages.study import Owner, PublicRule, Study, read_study
-from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -32,6 +31,7 @@ from tacit_protocol.procedures.masking import Masking
 from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.relay import cost_for, relay_of
 from tacit_protocol.signing import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
+from tacit_protocol.strict import HOPELESS
 from tacit_services.agent.data.encoders import EncoderFolders, RowEncoders
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
 from tacit_services.agent.data.source import Source

@@ -41,7 +41,6 @@ from tacit_protocol.messages.study import (
     ciphertext_digest,
     padded,
 )
-from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import planned, units_declared
 from tacit_protocol.procedures.masking import MaskingRoster, masked
@@ -56,6 +55,7 @@ from tacit_protocol.signing import (
     seal_to,
     sign_envelope,
 )
+from tacit_protocol.strict import HOPELESS
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import State

@@ -16,7 +16,7 @@ import tacit.local
 from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.association.plan import MaskedAssociation, fitting_noise, separate_plan
+from tacit_protocol.procedures.association.plan import MaskedAssociation, separate_plan
 from tacit_protocol.procedures.association.release import RankTransform
 from tacit_protocol.procedures.association.statistic import independent_masked
 from tacit_protocol.procedures.base import StudyError, planned
@@ -297,7 +297,7 @@ def test_the_noise_is_chosen_by_public_numbers(
 ) -> None:
     domain = Domain(columns=tuple(X.model_copy(update={"name": f"x{place}"}) for place in range(columns)))
     study = made_study("association", domain, owners=1, delta=delta, epsilon=epsilon)
-    assert fitting_noise(study, units) == chosen
+    assert PROCEDURE.defaults(study, {"a": units}) == chosen
     noise = {} if delta else {"noise": "laplace"}
     assert PROCEDURE.defaults(study) == noise
 

@@ -14,9 +14,9 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, reread
-from tacit_protocol.procedures.counts.homogeneity import between_owners, differences
-from tacit_protocol.procedures.counts.independence_table import from_independence
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.homogeneity import between_owners, differences
+from tacit_protocol.procedures.independence_table import from_independence
 
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
 RACE = CategoricalColumn(name="race", levels=("a", "b", "c"))

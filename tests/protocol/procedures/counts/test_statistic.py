@@ -10,9 +10,9 @@ from scipy.stats import chi2_contingency
 
 from tacit_protocol.features.cell_counts import compared_places
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.procedures.counts import homogeneity
-from tacit_protocol.procedures.counts.homogeneity import Weights, homogeneity_test
-from tacit_protocol.procedures.counts.independence_table import cramers_v, independence_test
+from tacit_protocol.procedures import homogeneity
+from tacit_protocol.procedures.homogeneity import Weights, homogeneity_test
+from tacit_protocol.procedures.independence_table import cramers_v, independence_test
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.identity import IdentityTest
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
 
 COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
 UNIFORM = [0.25] * 4

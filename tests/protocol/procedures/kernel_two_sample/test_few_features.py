@@ -15,9 +15,8 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import factor_points
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.kernel_two_sample.defaults import fitting_noise
-from tacit_protocol.procedures.means import max_form
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, fitting_noise
+from tacit_protocol.procedures.means import private_means as max_form
 from tacit_protocol.procedures.means.private_means import PrivateMeans
 from tacit_protocol.procedures.two_sample.release import require_same_release
 from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult

@@ -13,14 +13,14 @@ from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features import cell_means
 from tacit_protocol.features.cell_means import FINE_CELLS, FINE_COUNTS, CellFeatures, CellRelease
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.inference import RARE_UNITS
 from tacit_protocol.privacy.accounting import compose_epsilon_micro, fits
 from tacit_protocol.privacy.exact_sums import unit_averages
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError, planned
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.kernel_two_sample.defaults import fitting_noise
-from tacit_protocol.procedures.means import max_form
-from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, fitting_noise
+from tacit_protocol.procedures.means import private_means as max_form
+from tacit_protocol.procedures.means.private_means import PrivateMeans
 from tacit_protocol.procedures.two_sample.release import (
     fine_guarantees,
     require_same_release,
@@ -151,7 +151,7 @@ def test_noise_without_room_is_refused_before_a_row_is_read(monkeypatch: pytest.
             def refuse(*_: Any) -> None:
                 raise StudyError("no room")
 
-            patch.setattr(f"tacit_protocol.procedures.kernel_two_sample.plan.{refused}", refuse)
+            patch.setattr(f"tacit_protocol.procedures.kernel_two_sample.{refused}", refuse)
             with pytest.raises(StudyError, match="no room"):
                 PROCEDURE.plan(study)
             with pytest.raises(StudyError, match="no room"):

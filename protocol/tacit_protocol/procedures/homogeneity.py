@@ -33,6 +33,7 @@ from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CellGrid, compared_places
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.inference import RARE_UNITS
 from tacit_protocol.numerics.noisy_tables import (
     ComparedShares,
     NoisyTable,
@@ -69,7 +70,6 @@ from tacit_protocol.procedures.counts.base import (
     striking_cells,
 )
 from tacit_protocol.procedures.counts.release import OwnCounts, require_own_releases
-from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import SimulationModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -88,7 +88,6 @@ from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
     RowsPanel,
-    decision_sentence,
     names_of,
 )
 
@@ -304,7 +303,6 @@ class HomogeneityResult(CountsTestResult):
         return self._told("; ".join([decision, *told_between(self.effects)]))
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         pairs = [{"names": p.names, "pvalue": p.pvalue, "reject": p.reject} for p in self.pairs]
         effects = {"effects": [effect.model_dump() for effect in self.effects]} if self.effects else {}
         return super().fields() | {"pairs": pairs} | effects
@@ -354,16 +352,12 @@ class HomogeneityPlan(SimulatedCountTest, OwnCounts):
         return listed if few else []
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         names = names_of(self.study)
-        said = decision_sentence(
-            self.study,
+        return self.decision(
             verdict,
             f"The owners' categories are distributed differently: {names} do not share one distribution",
             f"No difference in the owners' categories was shown: {names} may share one distribution",
         )
-        told = ". ".join(told_between(effects_of(verdict.get("effects", ()))))
-        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -408,7 +402,6 @@ class HomogeneityPlan(SimulatedCountTest, OwnCounts):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> HomogeneityResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         study, replicates, tables = self.study, self.replicates, self.tables(releases)
         names, own = list(tables), list(tables.values())
         test = self.test(own, replicates, step(progress, "simulating the null", 0.0, 0.5))
@@ -472,7 +465,6 @@ class Homogeneity(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = CountsShift
 
     def plan(self, study: Study) -> HomogeneityPlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         require_own_releases(study)
         return HomogeneityPlan(study, parse_parameters(CountTestParameters, study))
 

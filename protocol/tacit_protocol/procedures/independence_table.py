@@ -23,7 +23,7 @@ docs/benchmarks/categorical.md).
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Annotated, Any, ClassVar
 
@@ -287,6 +287,9 @@ def cramers_v(
     return CramersV(value, min(lower, value), max(upper, value))
 
 
+Association = Callable[[NoisyTable, tuple[int, int], np.random.SeedSequence], CramersV]
+
+
 class _ComparedCells:
     """The compared cells of a noisy table, whose ``shares`` (k,) are of all units: estimates of phi^2."""
 
@@ -428,7 +431,6 @@ class IndependenceTableResult(CountsTestResult):
         return self._told(f"{self._decided(decision)}{strength}")
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         shown = ("names", "pvalue", "reject", "cramers_v", "interval")
         within = {"within_owners": [pair.model_dump() for pair in self.within_owners]}
         return (
@@ -496,7 +498,6 @@ class IndependencePlan(SimulatedCountTest):
         require_work(CELL_WORK * self.grid.size * pairs * TABLES_MAX, DRAWS)
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         columns = joined(list(verdict.get("columns") or [c.name for c in self.study.domain.columns]), 6)
         said = decision_sentence(
             self.study,
@@ -547,11 +548,10 @@ class IndependencePlan(SimulatedCountTest):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> IndependenceTableResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
-        known, tables = self.answered(releases), self.tables(releases)
+        association, tables = self.association(releases), self.tables(releases)
         (table,) = self.tested(list(tables.values()))
         test = self.test([table], self.replicates, step(progress, "simulating the null", 0.0, 0.5))
-        pairs = self._pairs(table, test, known, progress)
+        pairs = self._pairs(table, test, association, progress)
         within, misled = self.within(list(tables.values()), pairs)
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
@@ -569,7 +569,7 @@ class IndependencePlan(SimulatedCountTest):
         )
 
     def _pairs(
-        self, table: NoisyTable, overall: TableTest, known: AnswerCounts | None, progress: Progress | None
+        self, table: NoisyTable, overall: TableTest, association: Association, progress: Progress | None
     ) -> tuple[ColumnsCompared, ...]:
         names = self.grid.names
         if len(names) == 2:
@@ -586,7 +586,7 @@ class IndependencePlan(SimulatedCountTest):
         measured, found = step(progress, "measuring association", 0.9), []
         for done, (test, seed) in enumerate(zip(tests, seeds, strict=True)):
             measured(done / len(tests))
-            strength = self.association(table, (test.first, test.second), seed, known)
+            strength = association(table, (test.first, test.second), seed)
             found.append(
                 ColumnsCompared(
                     first=names[test.first],
@@ -599,14 +599,12 @@ class IndependencePlan(SimulatedCountTest):
             )
         return tuple(found)
 
-    def association(
-        self,
-        table: NoisyTable,
-        pair: tuple[int, int],
-        seed: np.random.SeedSequence,
-        known: AnswerCounts | None,  # noqa: ARG002
-    ) -> CramersV:
-        """Estimate Cramér's V of two columns."""
+    def association(self, releases: Releases) -> Association:  # noqa: ARG002
+        """Return what estimates Cramér's V of two columns from a table and a seed."""
+        return self.of_columns
+
+    def of_columns(self, table: NoisyTable, pair: tuple[int, int], seed: np.random.SeedSequence) -> CramersV:
+        """Estimate Cramér's V of two columns of one table."""
         return cramers_v(*compared_margin(table, self.grid, pair), self.study.level, seed)
 
     def within(
@@ -683,17 +681,16 @@ class SummedIndependence(IndependencePlan, OwnCounts):
 class AnsweredIndependence(IndependencePlan, CountsByAnswer):
     """One column is another owner's, of which it released randomised answers."""
 
-    def association(
-        self,
-        table: NoisyTable,
-        pair: tuple[int, int],
-        seed: np.random.SeedSequence,
-        known: AnswerCounts | None,
+    def association(self, releases: Releases) -> Association:
+        return partial(self.beside_answers, self.known(releases))
+
+    def beside_answers(
+        self, known: AnswerCounts, table: NoisyTable, pair: tuple[int, int], seed: np.random.SeedSequence
     ) -> CramersV:
         """Estimate Cramér's V of two columns, one of which may be the answered one."""
         answered = next((place for place, axis in enumerate(pair) if self.grid.axes[axis].answered), None)
-        if known is None or answered is None:
-            return super().association(table, pair, seed, known)
+        if answered is None:
+            return self.of_columns(table, pair, seed)
         margin, shape = margin_table(table, self.grid.shape, pair)
         counts = margin.counts.reshape(shape)
         own = AnsweredTable(
@@ -730,7 +727,6 @@ class IndependenceTable(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = DependentCells
 
     def plan(self, study: Study) -> IndependencePlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         parameters = parse_parameters(IndependenceTableParameters, study)
         if study.columns_apart:
             return AnsweredIndependence(study, parameters)

@@ -1,4 +1,13 @@
-"""The mechanisms of the kernel two-sample test: what is released of the features, and how it is tested."""
+"""The kernel two-sample test between 2..k owners who trust no one.
+
+P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel two-sample test*; what is corrected and
+sharpened is derived in docs/mathematics/features.md and docs/mathematics/kernel-two-sample.md.
+
+Every owner releases the noisy mean of bounded features of its units (and, for the ME and SCF features, their
+noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
+By default it asks by the max form (chi-squared laws and Sidak's correction); all forms are in
+means/private_means.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,12 +15,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from tacit_protocol.domain import Table
 from tacit_protocol.features.additive import COLUMN_MEANS, AdditiveFeatures, AdditiveRelease, AdditiveSums
-from tacit_protocol.features.cell_means import FINE_COUNTS, CellRelease
+from tacit_protocol.features.cell_means import CELLS_DEFAULT, FINE_CELLS, FINE_COUNTS, CellRelease
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart, noise_scales
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
 from tacit_protocol.privacy.k_norm_mechanism import check_k_norm, k_norm_scale, release_k_norm, require_k_norm
@@ -24,7 +35,9 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
+    Procedure,
     Progress,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -32,20 +45,29 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
+    require_noise,
+    require_shared_columns,
     require_work,
     reuse_warnings,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, Samples, effects_by_column
-from tacit_protocol.procedures.means.max_form import Family, additive_families, max_null, named_groups
 from tacit_protocol.procedures.means.private_means import (
+    CoordinateFamily,
     PrivateMeans,
+    additive_families,
+    max_null,
     mmd_law,
+    named_groups,
     noise_aware_test,
     simulated_test_work,
 )
 from tacit_protocol.procedures.plan import SumPlan
+from tacit_protocol.procedures.populations import Difference, SimulationModel
 from tacit_protocol.procedures.two_sample.release import (
+    FINE_PART,
+    OF_THE_TEST,
     KernelTwoSampleParameters,
     fine_guarantees,
     form_of,
@@ -68,16 +90,20 @@ from tacit_protocol.procedures.two_sample.statistic import (
     published_law,
 )
 from tacit_protocol.procedures.two_sample.verdict import (
+    FEATURE_CHOICES,
+    ONE_POPULATION,
     PairComparison,
     TwoSampleResult,
     effect_panels,
     two_sample_meaning,
 )
-from tacit_protocol.verdicts.base import Stated, stated
+from tacit_protocol.verdicts.base import BaseVerdict, Stated, stated
 from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
+    KERNEL,
     SIMULATED,
     WEIGHTED,
+    Citation,
     Meaning,
     Null,
     RowsPanel,
@@ -86,10 +112,47 @@ from tacit_protocol.verdicts.presentation import (
     quadratic,
 )
 
-__all__ = ["NULL_STREAM", "two_sample_plan"]
-
 NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""
+
+SAMPLING = 0.25
+"""Standard deviation of a typical column's coordinate, as a part of its span, before division by sqrt n."""
+
+GAUSSIAN_FROM = (0.5, 1.4)
+"""Gaussian noise is taken from where it is so many times sampling's standard deviation: in studies of one
+column, which gain finer features, and of several, which gain pairs of columns that few features lack."""
+
+FINER_FROM = 0.33
+"""K-norm noise buys more cells as long as it stays below this part of sampling's standard deviation."""
+
+FEW_TO = 1.4
+"""Few features are taken up to so many times the noise of many: there are fewer to correct for, and steeper
+ones. In simulations of a shift in one column of 20 they see more, of 30, at 1.5 times the noise, as much."""
+
+
+RESOLUTIONS = (4, 5, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of cells of a numeric column that are chosen from."""
+
+PAIR_RESOLUTIONS = (4, 5, 8, 12, 16)
+"""The same where pairs of columns are compared: their tables have the square of as many."""
+
+PAIR_NUMBERS_MAX = 1000
+"""Most cells of all pairs together with which a default compares them."""
+
+PAIRS_TO = 1.4
+"""Pairs of columns are compared where noise is at most so many times sampling's: as Gaussian noise is taken,
+for the same gain."""
+
+
+FINE_UNITS = 100
+"""Fine cells are bought where units times their epsilon, for each numeric column, are so many: fewer units
+cannot be told from their noise."""
+
+FINE_TO = 0.5
+"""And where the other noise stays below this part of sampling's all the same."""
+
+PAIRED = 2
+"""Columns whose pair is compared where numbers of units are not known: it costs their own test little."""
 
 
 class TwoSamplePlan(SumPlan):
@@ -264,7 +327,7 @@ class ColumnMeans(TwoSamplePlan):
         return PrivateMoments(_means(self.release, releases))
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[CoordinateFamily, ...]:
         """The coordinates that are tested together."""
         return additive_families(self.features)
 
@@ -348,7 +411,7 @@ class CellMeans(ColumnMeans):
         return PrivateMoments(means, fine=PrivateMeans(shares, means.units, noise))
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[CoordinateFamily, ...]:
         return ()
 
     def samples(self, names: list[str], evidence: PrivateMoments) -> Samples:
@@ -554,3 +617,127 @@ def _average(pairs: tuple[PairComparison, ...]) -> Stated | None:
         return None
     estimate, lower, upper = np.array(told, dtype=np.float64).mean(axis=0).tolist()
     return stated(estimate, (lower, upper))
+
+
+def cells_by_default(study: Study, units: int | None) -> dict[str, str | int]:
+    """Return the cells that suit K-norm noise, with so many units if known, as parameters.
+
+    The most cells whose noise is at most FINER_FROM of sampling's; pairs of two columns, and of more where
+    noise with them is at most PAIRS_TO of sampling's; fine cells where FINE_UNITS and FINE_TO say so.
+    """
+    sampling = np.inf if units is None else SAMPLING / np.sqrt(units)
+    numeric, levels = len(study.domain.numeric), [len(c.levels) for c in study.domain.categorical]
+    columns = numeric + len(levels)
+
+    def noise(features: str, resolution: int, *, fine: bool = False) -> float:
+        asked = {"noise": "k-norm", "features": features, "resolution": resolution, "fine_cells": fine}
+        return _relative_noise(study.model_copy(update={"parameters": asked}), units or 1)
+
+    def numbers(resolution: int) -> int:
+        sizes = [resolution] * numeric + [count + 1 for count in levels]
+        return (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2
+
+    least = PAIR_RESOLUTIONS[0]
+    pairs = columns > 1 and numbers(least) <= PAIR_NUMBERS_MAX
+    if pairs and (columns > PAIRED or units is not None):
+        pairs = units is not None and noise("auto", least) <= PAIRS_TO * sampling
+    features, choices = ("auto", PAIR_RESOLUTIONS) if pairs else ("columns", RESOLUTIONS)
+    chosen = choices[0] if pairs or units is not None else CELLS_DEFAULT
+    if not numeric:
+        return {"features": features}
+    fine = (
+        units is not None
+        and units * study.budget.epsilon / FINE_PART >= FINE_UNITS * numeric
+        and FINE_CELLS * numeric <= COORDINATES_MAX // 2
+        and bool(noise(features, choices[0], fine=True) <= FINE_TO * sampling)
+    )
+    for resolution in choices[1:] if units is not None else ():
+        if pairs and numbers(resolution) > PAIR_NUMBERS_MAX:
+            break
+        if noise(features, resolution, fine=fine) <= FINER_FROM * sampling:
+            chosen = resolution
+    stated: dict[str, str | int] = {"features": features, "resolution": chosen}
+    return stated | {"fine_cells": True} if fine else stated
+
+
+def leaves_noise(study: Study) -> bool:
+    """Say whether a study leaves it open what is released: noise and features."""
+    return not set(study.parameters) - OF_THE_TEST
+
+
+def fitting_noise(study: Study, units: int) -> dict[str, str | int]:
+    """Return the noise, and its resolution, that suit a study of so many units an owner, as parameters.
+
+    From public numbers alone: units, budget, columns and their kinds. Nothing where it is Gaussian noise with
+    the many features of auto. The noise that counts is that on a coordinate, as a part of its span.
+    """
+    sampling = SAMPLING / np.sqrt(units)
+    numeric = len(study.domain.numeric)
+    levels = tuple(len(column.levels) for column in study.domain.categorical)
+    gaussian = np.inf
+    if study.budget.delta_pico:
+        gaussian = _relative_noise(study.model_copy(update={"parameters": {}}), units)
+        if gaussian <= GAUSSIAN_FROM[numeric + len(levels) > 1] * sampling:
+            return {}
+    chosen: dict[str, str | int] = {"noise": "k-norm", **cells_by_default(study, units)}
+    few = _relative_noise(study.model_copy(update={"parameters": chosen}), units)
+    return chosen if few < FEW_TO * gaussian else {}
+
+
+def _relative_noise(study: Study, units: int) -> float:
+    """Return the noise on the columns' foremost coordinates, as a part of their spans: the largest."""
+    plan = two_sample_plan(study)
+    if not isinstance(plan, ColumnMeans):
+        raise TypeError("only features of columns have coordinates with spans")
+    span = {"P1": 2.0, "category": 1.0}
+    spans = [span[c.part] * c.scale for c in plan.features.column_wise.coordinates if c.part in span]
+    return plan.mean_noise(units) / min(spans)
+
+
+class KernelTwoSample(Procedure):
+    """See the module. Registered as ``kernel_two_sample``."""
+
+    name: ClassVar[str] = "kernel_two_sample"
+    title: ClassVar[str] = "Do the owners' records come from one population?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
+    Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
+    Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
+    released: ClassVar[str] = "the mean of bounded features of its units"
+    cited: ClassVar[tuple[Citation, ...]] = (KERNEL,)
+    question: ClassVar[QuestionTemplate | None] = ONE_POPULATION
+    population: ClassVar[type[SimulationModel] | None] = Difference
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
+
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        """Return the noise and features that suit numbers of units, where the study leaves both.
+
+        Without ``units`` it is K-norm noise where there is no delta, of the units if all owners declare them.
+        """
+        given, declared = study.parameters, units_declared(study)
+        known = min(declared.values()) if len(declared) == len(study.owners) else None
+        if units is not None and leaves_noise(study):
+            fitting = fitting_noise(study, min(units.values()))
+            if fitting:
+                return fitting
+        if given.get("noise") == "k-norm":
+            return cells_by_default(study, known)
+        if study.budget.delta_pico == 0 and leaves_noise(study):
+            if known is not None:
+                return fitting_noise(study, known)
+            return {"noise": "k-norm", **cells_by_default(study, None)}
+        return {}
+
+    def plan(self, study: Study) -> ColumnMeans | KernelMeans:
+        """Return the plan of a study: means of columns, of cells, or of kernel features in one form."""
+        require_shared_columns(study)
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; with a curator use curated_two_sample")
+        if len(study.owners) < 2:
+            raise StudyError("a two-sample test needs at least two owners")
+        plan = two_sample_plan(study)
+        if isinstance(plan, NoiseAwareForm):
+            plan.require_work()
+        # Noise is widest, in grid steps, of the fewest units: their grid is the finest.
+        require_noise(lambda: plan.require_drawable(1))
+        return plan

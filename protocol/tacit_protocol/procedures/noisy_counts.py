@@ -8,13 +8,16 @@ Derivations: docs/mathematics/categorical.md.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.noisy_tables import CellNoise, add_tables, half_width
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Fields,
@@ -31,16 +34,36 @@ from tacit_protocol.procedures.counts.base import (
     CountsShift,
     NoisyTables,
     TablesVerdict,
-    count_panels,
     units_of,
     written_counts,
 )
-from tacit_protocol.procedures.counts.release import CountParameters, OwnCounts, require_own_releases
+from tacit_protocol.procedures.counts.release import (
+    CountParameters,
+    OwnCounts,
+    TablesPlan,
+    require_own_releases,
+)
 from tacit_protocol.procedures.counts.unlisted import IN_CELLS, left_out_of, left_out_warnings
-from tacit_protocol.procedures.masking import MaskedParameters
-from tacit_protocol.procedures.populations import Held, Measure, SimulationModel
+from tacit_protocol.procedures.masking import TOGETHER, MaskedParameters
+from tacit_protocol.procedures.populations import Floats, Held, Measure, SimulationModel
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Citation, Meaning, Shown, names_of
+from tacit_protocol.verdicts.presentation import (
+    BARS_MAX,
+    CHI_SQUARED,
+    BarsPanel,
+    Citation,
+    Meaning,
+    Shown,
+    bar,
+    largest,
+    names_of,
+)
+
+BESIDE_MAX = 3
+"""Most owners of whom each is drawn; of more, all together come first."""
+
+PANELS_MAX = 8
+"""Most panels of one verdict; the last one's note says how many there are."""
 
 ROWS_SHOWN = 60
 """Most cells of a table that the command prints."""
@@ -120,7 +143,6 @@ class CountedUnits(CountsShift):
     off: ClassVar[str] = "the worst cell of a table is off by {} of its units"
 
     def words(self) -> str:
-        """Say that nothing is looked for."""
         return "nothing: numbers are released"
 
     def answer(self, result: Any, held: Sequence[Held]) -> float:
@@ -139,6 +161,74 @@ class NoisyCountsParameters(CountParameters, MaskedParameters):
     """How owners count, and whether their tables are read or their sum alone."""
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """A noisy table (k,) and whose it is. ``noises`` are on each cell, or None where they are not known."""
+
+    name: str
+    counts: Floats
+    noises: tuple[CellNoise, ...] | None
+    bound: float
+    """The interval's half width that the verdict states, of one count."""
+
+    level: float
+
+    def half(self, cells: int) -> float | None:
+        """Return the half width of the interval of a sum of so many counts; None where it is not known."""
+        if self.noises is None:
+            return self.bound if cells == 1 else None
+        return half_width(self.noises, cells, self.level)
+
+
+def _tables(plan: TablesPlan, verdict: Fields, releases: Releases) -> list[_Drawn]:
+    known, level = plan.known_tables(verdict, releases), plan.study.level
+    bound, found = float(verdict["half_width"]), []
+    for place, name in enumerate(plan.counting(verdict["units"])):
+        counts = np.array(verdict["counts"][name], dtype=np.float64)
+        noises = None if known is None else known[place].noises
+        found.append(_Drawn(name, counts, noises, bound, level))
+    if known is None or len(found) == 1:
+        return found
+    noises = add_tables(known).noises
+    together = _Drawn(TOGETHER, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, level)
+    return [*found, together] if len(found) <= BESIDE_MAX else [together, *found]
+
+
+def _of_table(table: _Drawn, grid: CellGrid, bound_of_all: float) -> list[BarsPanel]:
+    if len(table.counts) != grid.size:
+        raise ValueError("the verdict has not one count for each cell")
+    labels = [", ".join(grid.label(cell)) for cell in range(grid.size)]
+    if grid.size <= BARS_MAX:
+        return [_panel(f"Noisy counts of {table.name}", labels, table.counts, table, 1)]
+    found = []
+    if len(grid.shape) > 1:
+        shaped = table.counts.reshape(grid.shape)
+        for place, name in enumerate(grid.names):
+            others = tuple(axis for axis in range(len(grid.shape)) if axis != place)
+            added, cells = shaped.sum(axis=others), grid.size // grid.shape[place]
+            if table.half(cells) is not None:
+                title = f"{name}: noisy counts of {table.name}"
+                found.append(_panel(title, list(grid.labels[place]), added, table, cells))
+    title = f"The {BARS_MAX} largest of {grid.size} cells: {table.name}"
+    panel = _panel(title, labels, table.counts, table, 1)
+    note = f"{panel.note} These were picked for their size, which noise tends to raise"
+    note += "." if table.name == TOGETHER else f": all counts together are within {bound_of_all:.4g}."
+    return [*found, replace(panel, note=note)]
+
+
+def _panel(title: str, labels: list[str], values: Floats, table: _Drawn, cells: int) -> BarsPanel:
+    half, percent = table.half(cells), f"{100 * (1 - table.level):g} %"
+    shown = largest(values)
+    some = "" if len(shown) == len(values) or cells == 1 else f", the {len(shown)} largest of {len(values)}"
+    return BarsPanel(
+        title + some,
+        f"units, with {percent} noise intervals",
+        tuple(bar(labels[i], float(values[i]), half) for i in shown),
+        f"The count in the data is within its interval with probability {1 - table.level:g} at least."
+        + (f" Each bar adds up {cells} noisy counts." if cells > 1 else ""),
+    )
+
+
 class NoisyCountsPlan(OwnCounts):
     """The owners' tables, or their sum, as they are."""
 
@@ -148,7 +238,6 @@ class NoisyCountsPlan(OwnCounts):
             raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
         released = "Noisy tables" if self.shared is None else "Masked tables, of which the sum is read,"
         return Meaning(
             f"{released} of {names_of(self.study)} were released.",
@@ -158,8 +247,15 @@ class NoisyCountsPlan(OwnCounts):
         )
 
     def panels(self, verdict: Fields, releases: Releases) -> list[BarsPanel]:
-        """Return the bars of all owners' tables."""
-        return count_panels(self, verdict, releases)
+        """Return the bars of all owners' tables, ``PANELS_MAX`` at most."""
+        found: list[BarsPanel] = []
+        for table in _tables(self, verdict, releases):
+            found += _of_table(table, self.grid, float(verdict["half_width_all"]))
+        if len(found) > PANELS_MAX:
+            last, more = found[PANELS_MAX - 1], len(found) - PANELS_MAX
+            note = f"{last.note} And {more} more charts like these: the transcript has every count."
+            found[PANELS_MAX - 1] = replace(last, note=note)
+        return found[:PANELS_MAX]
 
     def conclude(
         self,
@@ -167,7 +263,6 @@ class NoisyCountsPlan(OwnCounts):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> NoisyCountsResult:
-        """Compute the verdict: post-processing alone, the same for everyone."""
         if progress is not None:
             progress(0.5, "reading tables")
         study, size = self.study, self.grid.size
@@ -214,6 +309,5 @@ class NoisyCounts(CountProcedure):
     population: ClassVar[type[SimulationModel] | None] = CountedUnits
 
     def plan(self, study: Study) -> NoisyCountsPlan:
-        """Return the plan of a study: how its tables are counted, and what is made of them."""
         require_own_releases(study)
         return NoisyCountsPlan(study, parse_parameters(NoisyCountsParameters, study))
