@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import chdtrc
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
 from tacit_protocol.features.cell_means import FINE_CELLS, PAIR_SHARE, CellsOfColumns
+from tacit_protocol.features.moments import AdditiveFeatures, Coordinate
 from tacit_protocol.numerics.inference import PVALUE_MIN, holm, sidak
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.strict import StrictModel

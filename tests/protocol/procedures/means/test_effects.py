@@ -10,7 +10,7 @@ from planted import with_mistake
 from scipy import stats
 
 from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
+from tacit_protocol.features.moments import AdditiveFeatures, default_choice
 from tacit_protocol.procedures.means import effects
 from tacit_protocol.procedures.means.max_form import GroupResult
 from tacit_protocol.procedures.means.private_means import PrivateMeans
