@@ -27,11 +27,10 @@ from benchmarks.harness import Floats, options
 from benchmarks.problems import MemoryTable, chunk_of, locations_of, numeric_domain
 from tacit_protocol.domain import EncodedChunk, NumericColumn, Table, encode_numeric
 from tacit_protocol.features import moments as feature_sums
-from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
-from tacit_protocol.features.moments import sum_features
+from tacit_protocol.features.moments import AdditiveFeatures, AdditiveRelease, default_choice, sum_features
 from tacit_protocol.features.sketches import add_signed
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.numerics.sincos import wave

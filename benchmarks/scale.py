@@ -26,9 +26,9 @@ from benchmarks.costs import slope
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, main, peak_mb, table
 from benchmarks.problems import chunk_of, study_of_columns
 from tacit_protocol.domain import ThreadWorkers, Workers
-from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
+from tacit_protocol.features.moments import AdditiveRelease
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_services.agent.data.parquet_source import ParquetSource

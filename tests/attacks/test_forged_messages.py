@@ -43,7 +43,7 @@ from tacit_services.tester import answers as answers_module
 from tacit_services.tester import studies as studies_module
 from tacit_services.tester.answers import AnswerIntake
 from tacit_services.tester.studies import Studies, TesterIdentity
-from tacit_services.tester.study_completion import Signer
+from tacit_services.tester.verdicts import Signer
 
 CONSTANT_TEXTS = {
     "this is not an envelope",

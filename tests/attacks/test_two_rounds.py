@@ -52,7 +52,6 @@ from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, RESERVATIONS
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import AgentRelayStep, AgentStep
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.tester import reuse
 from tacit_services.tester import studies as tester_studies
 from tacit_services.tester.tables import ACCEPTANCES
 
@@ -566,7 +565,7 @@ def test_a_release_that_is_claimed_for_something_else_is_not_read_and_nobody_spe
     name, envelope = sealed(CLAIMS[what](earlier))
     if not is_looked_at:
         monkeypatch.setattr(tester_studies, "require_reusable", lambda *_: None)
-        monkeypatch.setattr(reuse, "_require_made", lambda *_: None)
+        monkeypatch.setattr(tester_studies, "_require_made", lambda *_: None)
     answer = world.call("PUT", f"/v1/studies/{name}", "ada", envelope)
     assert answer.status_code == (422 if is_looked_at else HELD_BESIDES.get(what, 201)), answer.text
     with suppress(TesterRefusedError):

@@ -13,7 +13,6 @@ import numpy as np
 from tacit.testing.neighbour_search import Effort, Objective, Space, largest_change
 from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit.testing.neighbour_search import LargestChange as Found
-from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
 from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     Locations,
@@ -21,6 +20,7 @@ from tacit_protocol.features.mean_embedding import (
     SmoothCharacteristic,
     WhitenedMeanEmbedding,
 )
+from tacit_protocol.features.moments import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
 
 SEED = 20_240_607
 """Of the table. The tests search again with another one."""

@@ -14,14 +14,13 @@ from release_audit import largest_move
 
 from tacit.testing.neighbour_search import Space, largest_change
 from tacit_protocol.domain import EncodedChunk
-from tacit_protocol.features import additive, aligned_sums, moments, private_cells, sketches
-from tacit_protocol.features.additive import ColumnWise
+from tacit_protocol.features import aligned_sums, moments, private_cells, sketches
 from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.cell_means import CellsOfColumns
 from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.kernels import DistanceKernel, RandomFourier
-from tacit_protocol.features.moments import MomentShares, sum_features, sum_sensitivity
+from tacit_protocol.features.moments import ColumnWise, MomentShares, sum_features, sum_sensitivity
 from tacit_protocol.features.private_cells import ColumnCells
 from tacit_protocol.privacy import laplace_mechanism
 from tacit_protocol.privacy.exact_sums import GridError
@@ -43,7 +42,7 @@ from tacit_protocol.procedures.two_sample import release as kernel_release
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]
 Patch = pytest.MonkeyPatch
-BOUND = additive.squared_movement_max
+BOUND = moments.squared_movement_max
 
 
 def diameter_of_columns(patch: Patch) -> None:
@@ -57,7 +56,7 @@ def polynomials_that_do_not_move(patch: Patch) -> None:
     def waves(cycles: tuple[float, ...], weights: tuple[float, ...], moments: float = 0.0) -> float:
         return BOUND(cycles, weights) * sum(weights) / (sum(weights) + moments)
 
-    patch.setattr(additive, "squared_movement_max", waves)
+    patch.setattr(moments, "squared_movement_max", waves)
 
 
 def second_moments_that_forget_the_mean(patch: Patch) -> None:

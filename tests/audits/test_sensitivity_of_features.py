@@ -11,9 +11,9 @@ from neighbour_cases import Case, cases, random_frequencies, ratios, searched
 
 from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit.testing.neighbour_search import Features, Space, largest_change
-from tacit_protocol.features.additive import ColumnWise, Pairwise
 from tacit_protocol.features.kernels import EVALUATION_ERROR, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, SmoothCharacteristic, WhitenedMeanEmbedding
+from tacit_protocol.features.moments import ColumnWise, Pairwise
 
 FRESH_SEED = 7
 """The planted bounds are searched from here, not from the seed that found the largest changes."""

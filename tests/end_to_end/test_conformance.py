@@ -21,7 +21,7 @@ from tacit.setup.processes import free_ports, service_command
 from tacit_protocol import signing
 from tacit_protocol.signing import PrivateKey, sign_envelope
 from tacit_services.shared.database import create_engine, upgrade
-from tacit_services.tester import answers, studies, study_completion
+from tacit_services.tester import answers, studies, verdicts
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.web import routes
@@ -109,7 +109,7 @@ def first_or_last(patch: pytest.MonkeyPatch) -> None:
 def another_key(patch: pytest.MonkeyPatch) -> None:
     stranger = PrivateKey.generate()
     patch.setattr(
-        study_completion, "sign_envelope", lambda payload, kind, key: sign_envelope(payload, kind, stranger)
+        verdicts, "sign_envelope", lambda payload, kind, key: sign_envelope(payload, kind, stranger)
     )
 
 

@@ -47,8 +47,8 @@ from tacit_services.shared.database import (
     run_transaction,
 )
 from tacit_services.shared.http_app import create_app, json_response
-from tacit_services.tester.jobs import Leases
 from tacit_services.tester.tables import JOBS
+from tacit_services.tester.verdicts import Leases
 
 PATIENCE_S = 120.0
 

@@ -51,7 +51,7 @@ from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator import curator as curator_module
 from tacit_services.ledger import accounts
 from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, AgentStep, CuratorStep
-from tacit_services.tester import reuse
+from tacit_services.tester import studies
 
 pytestmark = pytest.mark.long
 
@@ -352,14 +352,14 @@ def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def exchange_releases(patch: pytest.MonkeyPatch) -> None:
-    genuine = reuse._answers
+    genuine = studies._answers
 
     def exchanged(engine: Engine, digest: str, study: Study, progress: Any) -> dict[str, OwnAnswer]:
         answers = genuine(engine, digest, study, progress)
         order = sorted(answers, key=lambda owner: _sum_in(answers[owner]))
         return {owner.name: answers[other] for owner, other in zip(study.owners, order, strict=True)}
 
-    patch.setattr(reuse, "_answers", exchanged)
+    patch.setattr(studies, "_answers", exchanged)
 
 
 def _sum_in(answer: OwnAnswer) -> int:

@@ -251,7 +251,7 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
         dict(_PROGRESS)
         | _public(
             "reuses[].owner reuses[].study reused_by[].owner reused_by[].study",
-            "tacit_services.tester.reuse:reuse_fields",
+            "tacit_services.tester.studies:reuse_fields",
             "which studies read which releases again, as the studies state",
         )
         | _public(

@@ -89,10 +89,10 @@ from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.people import Person
 from tacit_services.tester import studies
-from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import JOBS, RELEASES, REUSES, SEALED, STUDIES, STUDY_OWNERS, VERDICTS
 from tacit_services.tester.tables import METADATA as TESTER_TABLES
+from tacit_services.tester.verdicts import LEASE_S, Leases
 
 PATIENCE_S = 300.0
 """How long a part of a case may take; it takes a fraction of a second."""

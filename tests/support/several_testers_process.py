@@ -50,11 +50,11 @@ from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
-from tacit_services.tester import inboxes, jobs
+from tacit_services.tester import inboxes, verdicts
 from tacit_services.tester.__main__ import create_tester, open_key
-from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
+from tacit_services.tester.verdicts import LEASE_S, Leases
 
 STUDIES_SENT = choose(2, 4)
 OWNERS = ("north", "south")
@@ -442,18 +442,18 @@ class Cluster:
 
     def _become(self, role: str, name: str) -> None:
         vars(failpoints)["failpoint"] = self._reached
-        vars(inboxes)["RECHECK_S"] = vars(jobs)["RECHECK_S"] = LOOK_S
+        vars(inboxes)["RECHECK_S"] = vars(verdicts)["RECHECK_S"] = LOOK_S
         if role in TESTERS:
             if self.planted == DEAF:
                 self.app.state.watch.run = lambda _: None
             serve(self.app, "127.0.0.1", self.ports[role], self.app.state.stopping)
             return
-        vars(jobs)["secrets"] = SimpleNamespace(token_hex=lambda _: name)
+        vars(verdicts)["secrets"] = SimpleNamespace(token_hex=lambda _: name)
         self.procedure.process = name
         if self.planted is not None:
             PLANTED[self.planted](self.procedure, self.database_url, name)
         engine = create_engine(f"{self.database_url}&application_name={name}")
-        jobs.work(engine, *open_key(self.settings))
+        verdicts.work(engine, *open_key(self.settings))
         engine.dispose()
 
     def _reached(self, step: str) -> None:

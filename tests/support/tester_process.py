@@ -25,7 +25,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Progress
 from tacit_services.shared.database import create_engine
-from tacit_services.tester import studies, verdict_process
+from tacit_services.tester import studies, verdicts
 from tacit_services.tester.__main__ import main
 from tacit_services.tester.archive.archiving import ENDED, Archiver
 from tacit_services.tester.archive.folder import open_folder
@@ -89,7 +89,7 @@ def compute(planted: str, mark: str, descriptor: str) -> None:
             time.sleep(LATER_S)
 
         procedure.during_assembly = work_for_ever
-    verdict_process.main(int(descriptor))
+    verdicts.main(int(descriptor))
 
 
 def archive(database_url: str, folder: Path, now: float) -> None:
@@ -101,9 +101,9 @@ def archive(database_url: str, folder: Path, now: float) -> None:
 def serve(config: str, planted: str = "", mark: str = "") -> int:
     procedure = EndlessCheck() if planted == "endless-check" else MeanProcedure()
     discovery.PROCEDURES["mean"] = procedure
-    verdict_process.COMMAND = (sys.executable, __file__, "compute", planted, mark)
+    verdicts.COMMAND = (sys.executable, __file__, "compute", planted, mark)
     if planted == "work-briefly":
-        verdict_process.VERDICT_LIMIT_S = LIMIT_S
+        verdicts.VERDICT_LIMIT_S = LIMIT_S
     if planted in {"work-for-ever", "work-briefly"}:
         return main(["work", "--config", config])
     if planted == "answer-first":

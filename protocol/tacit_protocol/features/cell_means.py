@@ -24,7 +24,8 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.features.additive import (
+from tacit_protocol.features.kernels import FloatMatrix, Rows
+from tacit_protocol.features.moments import (
     COLUMN_MEANS,
     AdditiveChoice,
     AdditiveFeatures,
@@ -34,7 +35,6 @@ from tacit_protocol.features.additive import (
     Coordinate,
     DirectSum,
 )
-from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw, ProductBody

@@ -20,7 +20,6 @@ from pydantic import AfterValidator, Field
 from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain import Domain, encode
-from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.features.kernels import (
     FeatureMap,
     FloatMatrix,
@@ -30,6 +29,7 @@ from tacit_protocol.features.kernels import (
     Rows,
     row_products,
 )
+from tacit_protocol.features.moments import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.numerics.sincos import wave
 from tacit_protocol.strict import StrictModel
 

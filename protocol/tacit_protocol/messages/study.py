@@ -601,7 +601,7 @@ def ciphertext_digest(ciphertext: bytes) -> str:
 
 ENDED = Egress(
     "public",
-    "tacit_services.tester.study_completion:end",
+    "tacit_services.tester.verdicts:end",
     "how the study ended, and digests of what everyone may read",
 )
 

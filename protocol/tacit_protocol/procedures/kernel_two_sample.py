@@ -18,9 +18,18 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain import Table
-from tacit_protocol.features.additive import COLUMN_MEANS, AdditiveFeatures, AdditiveRelease, AdditiveSums
 from tacit_protocol.features.cell_means import CELLS_DEFAULT, FINE_CELLS, FINE_COUNTS, CellRelease
-from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
+from tacit_protocol.features.moments import (
+    COLUMN_MEANS,
+    DIAGONAL,
+    MEAN,
+    AdditiveFeatures,
+    AdditiveRelease,
+    AdditiveSums,
+    FeatureSums,
+    MomentRelease,
+    read_second_moment,
+)
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart, noise_scales

@@ -40,14 +40,21 @@ from tacit_services.tester.archive.archiving import (
 )
 from tacit_services.tester.archive.folder import ArchiveError
 from tacit_services.tester.inboxes import Bell, Inboxes, InboxQuery, Watch
-from tacit_services.tester.jobs import Worker, Working, database_time, time_of, work
-from tacit_services.tester.parties import TesterAccess
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Studies, TesterIdentity
-from tacit_services.tester.study_completion import Signer
-from tacit_services.tester.verdict_process import Compute, VerdictProcess, compute
+from tacit_services.tester.verdicts import (
+    Compute,
+    Signer,
+    VerdictProcess,
+    Worker,
+    Working,
+    compute,
+    database_time,
+    time_of,
+    work,
+)
 from tacit_services.tester.web.pages import add_tester_pages
-from tacit_services.tester.web.routes import CheckQueue, Planner, Tester, make_router
+from tacit_services.tester.web.routes import CheckQueue, Planner, Tester, TesterAccess, make_router
 
 
 def open_key(settings: TesterSettings) -> tuple[TesterIdentity, Signer]:
@@ -80,14 +87,8 @@ def create_tester(
     studies = Studies(engine, identity)
     worker = Worker(engine, studies, signer, clock, present=present, compute=compute)
     bell, stopping = Bell(), Stopping()
-    access = TesterAccess(engine, identity.key, BearerToken(settings.token_audience, clock))
-
-    def look() -> tuple[int, ...]:
-        found = studies.fingerprint()
-        access.note_revoked(found[-1])
-        return found
-
-    watch = Watch(look, bell)
+    access = TesterAccess(engine, identity.key, BearerToken(settings.token_audience, clock), studies)
+    watch = Watch(access.look, bell)
     inboxes = Inboxes(InboxQuery(engine, clock), bell, stopping)
     tester = Tester(
         engine=engine,

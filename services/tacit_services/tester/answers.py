@@ -4,7 +4,7 @@ All of them are idempotent: the same bytes again are answered as the first time,
 other bytes never replace what is stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -39,9 +39,7 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
 from tacit_services.shared.failpoints import AcceptanceStep, MaskStep, TesterRelayStep, TesterStep, reached
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.tester.reuse import reused_by_study
-from tacit_services.tester.studies import Studies
-from tacit_services.tester.study_completion import Signer, end, end_if_answered, release_digests
+from tacit_services.tester.studies import Studies, queue_verdict, release_digests, reused_by_study
 from tacit_services.tester.tables import (
     ACCEPTANCES,
     CANCELLATIONS,
@@ -50,8 +48,10 @@ from tacit_services.tester.tables import (
     RELEASES,
     SEALED,
     STUDIES,
+    STUDY_OWNERS,
     not_here,
 )
+from tacit_services.tester.verdicts import Signer, end
 
 
 class UploadOutcome(Enum):
@@ -112,10 +112,11 @@ def store_answers(
     for name, insert in _INSERTS.items():
         if rows := [{**answer.row, "received_at": now} for answer in new if answer.table.name == name]:
             connection.execute(insert, rows)
-    if sealed := [_sealed(answer) for answer in new if answer.ciphertext is not None]:
-        connection.execute(SEALED.insert(), sealed)
+    if sealed := [answer for answer in new if answer.ciphertext is not None]:
+        rows = [{"study": a.study, "owner": a.row["owner"], "ciphertext": a.ciphertext} for a in sealed]
+        connection.execute(SEALED.insert(), rows)
         reached(TesterRelayStep.SEALED_INSERTED)
-    ended = end_if_answered(connection, {answer.study for answer in new}, signer, now) if new else set()
+    ended = _end_if_answered(connection, {answer.study for answer in new}, signer, now) if new else set()
     for _ in (answer for answer in new if answer.table is RELEASES):
         reached(TesterStep.RELEASE_INSERTED)
     return [
@@ -124,8 +125,34 @@ def store_answers(
     ]
 
 
-def _sealed(answer: OwnerAnswer) -> dict[str, Any]:
-    return {"study": answer.study, "owner": answer.row["owner"], "ciphertext": answer.ciphertext}
+def _counted(table: sa.Table) -> sa.ScalarSelect[int]:
+    return sa.select(sa.func.count()).where(table.c.study == STUDIES.c.digest).scalar_subquery()
+
+
+# Counted, not listed, and written once: it runs with every upload, of studies with up to a thousand owners.
+_ANSWERED = sa.select(
+    STUDIES.c.digest,
+    _counted(STUDY_OWNERS).label("owners"),
+    _counted(RELEASES).label("releases"),
+    _counted(DECLINES).label("declines"),
+).where(STUDIES.c.digest.in_(sa.bindparam("studies", expanding=True)))
+
+
+def _end_if_answered(connection: Connection, studies: Collection[str], signer: Signer, now: int) -> set[str]:
+    """After answers: with every release in, queue the verdict; with every owner heard, end the study.
+
+    Returns those of the collecting ``studies`` that collect no more.
+    """
+    ended = set()
+    for study, owners, releases, declines in connection.execute(_ANSWERED, {"studies": list(studies)}).all():
+        if releases == owners:
+            queue_verdict(connection, study)
+        elif releases + declines == owners:
+            end(connection, study, "incomplete", signer, now)
+        else:
+            continue
+        ended.add(study)
+    return ended
 
 
 def was_taken(connection: Connection, answer: OwnerAnswer, now: int) -> bool:
@@ -257,7 +284,7 @@ def acceptance_for(engine: Engine, studies: Studies, study_digest: str, owner: s
         )
 
     def read(connection: Connection) -> bytes:
-        row = connection.execute(_ACCEPTED, {"study": study_digest, "owner": owner}).one_or_none()
+        row = connection.execute(_KEPT["acceptances"], {"study": study_digest, "owner": owner}).one_or_none()
         if row is None:
             raise not_here(connection, study_digest)
         if row.state != "collecting" or row.declined is not None:
@@ -322,19 +349,20 @@ _SENT = (
     .where(STUDIES.c.digest == sa.bindparam("study"))
 )
 
-_ACCEPTED = (
-    sa.select(STUDIES.c.state, STUDIES.c.deadline, ACCEPTANCES.c.envelope, DECLINES.c.owner.label("declined"))
-    .select_from(STUDIES)
-    .outerjoin(ACCEPTANCES, ACCEPTANCES.c.study == STUDIES.c.digest)
-    .outerjoin(DECLINES, _same_owner(DECLINES))
-    .where(STUDIES.c.digest == sa.bindparam("study"))
-)
 
-_CANCELLATION = (
-    sa.select(STUDIES.c.state, STUDIES.c.deadline, CANCELLATIONS.c.envelope)
-    .outerjoin(CANCELLATIONS, CANCELLATIONS.c.study == STUDIES.c.digest)
-    .where(STUDIES.c.digest == sa.bindparam("study"))
-)
+def _kept_in(table: sa.Table) -> sa.Select[Any]:
+    """Select what a table keeps for good, of a study or of an owner of it, and what decides on adding it."""
+    same = _same_owner(table) if "owner" in table.c else table.c.study == STUDIES.c.digest
+    return (
+        sa.select(STUDIES.c.state, STUDIES.c.deadline, table.c.envelope, DECLINES.c.owner.label("declined"))
+        .select_from(STUDIES)
+        .outerjoin(table, same)
+        .outerjoin(DECLINES, _same_owner(DECLINES))
+        .where(STUDIES.c.digest == sa.bindparam("study"))
+    )
+
+
+_KEPT = {table.name: _kept_in(table) for table in (ACCEPTANCES, MASK_KEYS, CANCELLATIONS)}
 
 
 class AnswerIntake:
@@ -401,22 +429,8 @@ class AnswerIntake:
         except ReleaseError as error:
             raise RegisteredProblemError("release-refused", detail=str(error)) from None
 
-        def work(connection: Connection) -> UploadOutcome:
-            row = connection.execute(_ACCEPTED, {"study": study_digest, "owner": owner}).one_or_none()
-            if row is None:
-                raise not_here(connection, study_digest)
-            if is_stored(row.envelope, envelope):
-                return UploadOutcome.BEFORE
-            if row.declined is not None:
-                raise RegisteredProblemError("already-decided")
-            now = self._now()
-            require_collecting(row, now)
-            values = {"study": study_digest, "envelope": envelope, "received_at": now}
-            connection.execute(ACCEPTANCES.insert().values(**values))
-            reached(AcceptanceStep.INSERTED)
-            return UploadOutcome.NOW
-
-        return run_transaction(self._engine, work)
+        row = {"study": study_digest, "envelope": envelope}
+        return self._keep(ACCEPTANCES, row, owner, lambda *_: reached(AcceptanceStep.INSERTED))
 
     def take_mask_key(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> UploadOutcome:
         """Take an owner's key for a study with masks: one for good, while the study still collects."""
@@ -428,28 +442,8 @@ class AnswerIntake:
             _, key_digest = read_mask_key(study_digest, owner, owner_key, envelope)
         except ReleaseError:
             raise RegisteredProblemError("digest-mismatch") from None
-        own = {"study": study_digest, "owner": owner}
-
-        def stored_in(table: sa.Table) -> Any:
-            of_owner = (table.c.study == study_digest, table.c.owner == owner)
-            return sa.select(table.c.envelope).where(*of_owner)
-
-        def work(connection: Connection) -> UploadOutcome:
-            row = connection.execute(_STUDIES, {"studies": [study_digest]}).one_or_none()
-            if row is None:
-                raise not_here(connection, study_digest)
-            if is_stored(connection.execute(stored_in(MASK_KEYS)).scalar_one_or_none(), envelope):
-                return UploadOutcome.BEFORE
-            if connection.execute(stored_in(DECLINES)).first() is not None:
-                raise RegisteredProblemError("already-decided")
-            now = self._now()
-            require_collecting(row, now)
-            values = own | {"envelope": envelope, "digest": key_digest, "received_at": now}
-            connection.execute(MASK_KEYS.insert().values(**values))
-            reached(MaskStep.INSERTED)
-            return UploadOutcome.NOW
-
-        return run_transaction(self._engine, work)
+        row = {"study": study_digest, "owner": owner, "envelope": envelope, "digest": key_digest}
+        return self._keep(MASK_KEYS, row, owner, lambda *_: reached(MaskStep.INSERTED))
 
     def take_cancellation(self, study_digest: str, envelope: bytes, caller_key: str) -> UploadOutcome:
         """Take the analyst's cancellation, while the study still collects."""
@@ -460,19 +454,35 @@ class AnswerIntake:
         if message.study != study_digest:
             raise RegisteredProblemError("digest-mismatch")
 
-        def work(connection: Connection) -> UploadOutcome:
-            row = connection.execute(_CANCELLATION, {"study": study_digest}).one_or_none()
-            if row is None:
-                raise not_here(connection, study_digest)
-            if is_stored(row.envelope, envelope):
-                return UploadOutcome.BEFORE
-            now = self._now()
-            require_collecting(row, now)
-            connection.execute(
-                CANCELLATIONS.insert().values(study=study_digest, envelope=envelope, received_at=now)
-            )
+        def end_study(connection: Connection, now: int) -> None:
             end(connection, study_digest, "cancelled", self._signer, now)
-            return UploadOutcome.LAST
+
+        row = {"study": study_digest, "envelope": envelope}
+        taken = self._keep(CANCELLATIONS, row, None, end_study)
+        return UploadOutcome.LAST if taken is UploadOutcome.NOW else taken
+
+    def _keep(
+        self, table: sa.Table, row: dict[str, Any], owner: str | None, kept: Callable[[Connection, int], None]
+    ) -> UploadOutcome:
+        """Insert, for good, a row without its time, while the study collects and its owner has not declined.
+
+        ``kept`` is called in the same transaction, with the time.
+        """
+
+        def work(connection: Connection) -> UploadOutcome:
+            place = {"study": row["study"], "owner": owner}
+            study = connection.execute(_KEPT[table.name], place).one_or_none()
+            if study is None:
+                raise not_here(connection, row["study"])
+            if is_stored(study.envelope, row["envelope"]):
+                return UploadOutcome.BEFORE
+            if study.declined is not None:
+                raise RegisteredProblemError("already-decided")
+            now = self._now()
+            require_collecting(study, now)
+            connection.execute(table.insert().values(**row, received_at=now))
+            kept(connection, now)
+            return UploadOutcome.NOW
 
         return run_transaction(self._engine, work)
 

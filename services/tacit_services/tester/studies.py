@@ -1,7 +1,12 @@
-"""Studies at the tester: taking them, reading them back, and listing them."""
+"""Studies at the tester: taking them, reading them back, listing them, and what their verdicts rest on.
+
+A release that was made for an earlier study may be read again for a later one; this costs no owner. What may
+be read again is settled when the later study is taken: the earlier study is completed, so that its release
+never changes, and the foreign key of the ``reuses`` row keeps that release for as long as the study.
+"""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -10,29 +15,40 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, read_study
+from tacit_protocol.messages.study import (
+    DeclineMessage,
+    Owner,
+    Release,
+    ReleaseMessage,
+    Study,
+    Transcript,
+    read_study,
+)
 from tacit_protocol.procedures.base import (
+    Progress,
     StudyError,
     check_study,
     require_canonical,
     require_units,
+    reread,
     units_declared,
 )
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing import STUDY_TYPE, open_envelope, payload_of
+from tacit_protocol.procedures.relay import OwnAnswer, read_answer, relay_of
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, EnvelopeError, open_envelope, payload_of
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.parties import ROSTER, Role, require_party
-from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
-from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
     CANCELLATIONS,
     DECLINES,
+    JOBS,
     MASK_KEYS,
     PARTIES,
     PROGRESS,
     RELEASES,
+    REUSES,
     STUDIES,
     STUDY_OWNERS,
     VERDICTS,
@@ -60,6 +76,23 @@ WARNED_MAX, WARNED_AT_ONCE_MAX = 6, 2
 how many of these compute at once: it may take a second. What was computed is remembered."""
 
 WARNED_RETRY_S = 2
+
+REUSED_BY_MAX = 100
+"""Most later studies that the view of one study lists: the newest."""
+
+NOT_MADE = (
+    "an owner made no release of its own for the study that it reuses; name the study that its release was "
+    "made for, and the owner as that study does"
+)
+
+NOT_OPEN = "an owner's answer to the study that it reuses was sealed, or says only that one was received"
+
+NOT_KEPT = "a study that an owner reuses has been archived; ask that owner for a new release"
+
+READING = "reading releases"
+
+Parsed = Callable[[str], Study]
+"""Returns the study of a digest; raises the problems ``unknown-study`` and ``study-archived``."""
 
 State = Literal["collecting", "computing", "completed", "incomplete", "cancelled", "failed"]
 
@@ -303,7 +336,10 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
         {"study": study_digest, "owner": sender.name, "position": position, "key": sender.key}
         for position, sender in enumerate(study.senders)
     ]
-    record(connection, study_digest, study)
+    reuses = [{"study": study_digest, "owner": owner.name, "source": owner.reuses} for owner in study.reusing]
+    if reuses:
+        _require_made(connection, study)  # once more: a source may have been archived since it was looked at
+        connection.execute(REUSES.insert(), reuses)
     if senders:
         connection.execute(STUDY_OWNERS.insert(), senders)
     else:
@@ -329,8 +365,9 @@ def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, An
     )
     for row in connection.execute(query):
         part = {"name": row.owner, "sent": bool(row.sent), "declined": row.decline is not None}
-        if row.decline is not None and (rule := _rule_of(bytes(row.decline))) is not None:
-            part["rule"] = rule
+        if row.decline is not None:  # it was checked when it came
+            rule = decode(DeclineMessage, payload_of(bytes(row.decline))).rule
+            part |= {} if rule is None else {"rule": rule}
         owners[row.study].append(part)
     return [
         {
@@ -345,11 +382,6 @@ def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, An
         }
         for row in rows
     ]
-
-
-def _rule_of(decline: bytes) -> str | None:
-    """Return the public rule that a decline, which was checked when it came, names."""
-    return decode(DeclineMessage, payload_of(decline)).rule
 
 
 def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:
@@ -408,3 +440,194 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
             verdict=verdict.decode("utf-8"),
         )
     )
+
+
+def queue_verdict(connection: Connection, study: str) -> None:
+    """Let the verdict of a study be computed, every release of which is here."""
+    set_state(connection, study, "computing")
+    analyst = sa.select(STUDIES.c.analyst_key).where(STUDIES.c.digest == study).scalar_subquery()
+    job = {"study": study, "analyst_key": analyst, "holder": None, "lease_until": 0.0, "attempts": 0}
+    connection.execute(JOBS.insert().values(job))
+    connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
+
+
+def set_state(connection: Connection, study: str, state: str) -> None:
+    """Give a study its next state."""
+    connection.execute(STUDIES.update().where(STUDIES.c.digest == study).values(state=state))
+
+
+@dataclass(frozen=True)
+class Reused:
+    """What is stored of the releases that one study reads again."""
+
+    releases: Mapping[str, bytes]
+    """The release's envelope, by owner."""
+    sources: Mapping[str, bytes]
+    """The earlier study's envelope, by its digest."""
+
+
+def require_reusable(engine: Engine, study: Study, parsed: Parsed) -> None:
+    """Return if every release that a study reuses is here and can be read again.
+
+    Raises:
+        ProblemError: ``reuse-refused``; the detail says which rule is broken.
+    """
+    if not study.reusing:
+        return
+    try:
+        relay_of(procedure_named(study.procedure), study)
+    except StudyError as error:
+        raise RegisteredProblemError("reuse-refused", detail=str(error)) from None
+    read_from(engine, _require_made, study)
+    reread_all(engine, study, parsed)
+
+
+def reread_all(
+    engine: Engine, study: Study, parsed: Parsed, progress: Progress = lambda *_: None
+) -> dict[str, Release]:
+    """Return each reused release, by owner, as the study expects it.
+
+    Raises:
+        ProblemError: ``reuse-refused``.
+    """
+    procedure = procedure_named(study.procedure)
+    found = {}
+    for owner in study.reusing:
+        source = parsed(str(owner.reuses))
+        try:
+            lender = procedure_named(source.procedure)
+            found[owner.name] = reread(
+                procedure, study, owner, source, _release(engine, owner, source), lender=lender
+            )
+        except StudyError as error:
+            raise RegisteredProblemError("reuse-refused", detail=str(error)) from None
+        progress(0.0, READING)
+    return found
+
+
+def _release(engine: Engine, owner: Owner, source: Study) -> Release:
+    """Read one release, and no two at a time: each may have a mebibyte."""
+    query = sa.select(RELEASES.c.envelope).where(
+        RELEASES.c.study == owner.reuses, RELEASES.c.owner == owner.name
+    )
+    envelope = read_from(engine, lambda connection: connection.execute(query).scalar_one_or_none())
+    if envelope is None:
+        raise RegisteredProblemError("reuse-refused", detail=NOT_KEPT)
+    # As stored: signed by whom the earlier study names; whether that is the same key, reread looks at.
+    key = {sender.name: sender.key for sender in source.senders}[owner.name]
+    try:
+        payload = open_envelope(bytes(envelope), RELEASE_TYPE, key)
+    except EnvelopeError:  # its answer was taken as another kind: sealed to another owner, or a receipt
+        raise RegisteredProblemError("reuse-refused", detail=NOT_OPEN) from None
+    return decode(ReleaseMessage, payload).release
+
+
+def reused_by_study(connection: Connection, study_digest: str) -> Reused:
+    """Return what is stored of the releases that a study reads again."""
+    rows = connection.execute(_REUSED.where(REUSES.c.study == study_digest)).all()
+    return Reused(
+        releases={row.owner: bytes(row.release) for row in rows},
+        sources={row.source: bytes(row.study) for row in rows},
+    )
+
+
+def reuse_fields(connection: Connection, study_digest: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return what the view of a study says of reuse, and the units of the releases that it reads again."""
+    rows = connection.execute(_UNITS.where(REUSES.c.study == study_digest)).all()
+    later = connection.execute(_LATER.where(REUSES.c.source == study_digest))
+    fields = {
+        "reuses": [{"owner": row.owner, "study": row.source} for row in rows],
+        "reused_by": [{"owner": row.owner, "study": row.study} for row in later],
+    }
+    return fields, {row.owner: row.units for row in rows}
+
+
+def _require_made(connection: Connection, study: Study) -> None:
+    """Require that each release was made for a study that is completed here."""
+    places = [(owner.reuses, owner.name) for owner in study.reusing]
+    sources = {source for source, _ in places}
+    states = connection.execute(
+        sa.select(STUDIES.c.digest, STUDIES.c.state).where(STUDIES.c.digest.in_(sources))
+    )
+    known = {row.digest: row.state for row in states}
+    if any(is_archived(connection, str(source)) for source in sources - set(known)):
+        raise RegisteredProblemError("reuse-refused", detail=NOT_KEPT)
+    if sources - set(known):
+        raise RegisteredProblemError("reuse-refused", detail="a study that an owner reuses is not known here")
+    if set(known.values()) != {"completed"}:
+        raise RegisteredProblemError("reuse-refused", detail="a study that an owner reuses is not completed")
+    query = sa.select(RELEASES.c.study, RELEASES.c.owner).where(
+        sa.tuple_(RELEASES.c.study, RELEASES.c.owner).in_(places)
+    )
+    if set(places) - {(row.study, row.owner) for row in connection.execute(query)}:
+        raise RegisteredProblemError("reuse-refused", detail=NOT_MADE)
+
+
+_SAME_RELEASE = sa.and_(RELEASES.c.study == REUSES.c.source, RELEASES.c.owner == REUSES.c.owner)
+
+_UNITS = (
+    sa.select(REUSES.c.owner, REUSES.c.source, RELEASES.c.units)
+    .join(RELEASES, _SAME_RELEASE)
+    .order_by(REUSES.c.owner)
+)
+
+_REUSED = (
+    sa.select(
+        REUSES.c.owner,
+        REUSES.c.source,
+        RELEASES.c.envelope.label("release"),
+        STUDIES.c.envelope.label("study"),
+    )
+    .join(RELEASES, _SAME_RELEASE)
+    .join(STUDIES, STUDIES.c.digest == REUSES.c.source)
+)
+
+_LATER = (
+    sa.select(REUSES.c.owner, REUSES.c.study)
+    .join(STUDIES, STUDIES.c.digest == REUSES.c.study)
+    .order_by(STUDIES.c.sequence.desc(), REUSES.c.owner)
+    .limit(REUSED_BY_MAX)
+)
+
+
+@dataclass(frozen=True)
+class ReadReleases:
+    """Releases by owner as the study reads them, reused ones among them; and units by sender."""
+
+    releases: dict[str, Release]
+    units: dict[str, int]
+
+
+def received(
+    engine: Engine, study_digest: str, study: Study, parsed: Parsed, progress: Progress = lambda *_: None
+) -> ReadReleases:
+    """Read everything that a study whose senders have all answered rests on; ``parsed`` finds studies."""
+    answers = _answers(engine, study_digest, study, progress)
+    releases = {name: answer.release for name, answer in answers.items() if answer.release is not None}
+    units = {name: answer.units for name, answer in answers.items()}
+    return ReadReleases(releases | reread_all(engine, study, parsed, progress), units)
+
+
+def _answers(engine: Engine, study_digest: str, study: Study, progress: Progress) -> dict[str, OwnAnswer]:
+    relay = relay_of(procedure_named(study.procedure), study)
+    keys = {sender.name: sender.key for sender in study.senders}
+    query = sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
+    rows = read_from(engine, lambda connection: connection.execute(query).all())
+    envelopes = {row.owner: bytes(row.envelope) for row in rows}
+    if not rows and keys:
+        raise RegisteredProblemError(
+            "study-archived"
+        )  # a moment ago: who asks for what was received has found the study
+    answers = {}
+    for name, key in keys.items():
+        answers[name] = read_answer(relay, envelopes[name], name, key)
+        progress(0.0, READING)
+    return answers
+
+
+def release_digests(connection: Connection, study: str) -> dict[str, str]:
+    """Return the digests of the release payloads that the study rests on, taken or reused, by owner."""
+    taken = sa.select(RELEASES.c.owner, RELEASES.c.digest).where(RELEASES.c.study == study)
+    reused = sa.select(REUSES.c.owner, RELEASES.c.digest).join(RELEASES, _SAME_RELEASE)
+    rows = [*connection.execute(taken), *connection.execute(reused.where(REUSES.c.study == study))]
+    return {row.owner: row.digest for row in rows}

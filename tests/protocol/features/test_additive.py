@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from tacit_protocol.domain import EncodedChunk
-from tacit_protocol.features.additive import (
+from tacit_protocol.features.kernels import EVALUATION_ERROR
+from tacit_protocol.features.moments import (
     AdditiveChoice,
     AdditiveFeatures,
     ColumnWise,
@@ -20,7 +21,6 @@ from tacit_protocol.features.additive import (
     default_choice,
     squared_movement_max,
 )
-from tacit_protocol.features.kernels import EVALUATION_ERROR
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
     (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),

@@ -13,14 +13,6 @@ from definitions import Matrix, Rows, random_rows
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.features import moments as feature_sums
-from tacit_protocol.features.additive import (
-    AdditiveFeatures,
-    AdditiveRelease,
-    ColumnWise,
-    DirectSum,
-    Pairwise,
-    default_choice,
-)
 from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.brownian import BrownianColumns, BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import (
@@ -37,7 +29,15 @@ from tacit_protocol.features.mean_embedding import (
     SmoothCharacteristic,
     WhitenedMeanEmbedding,
 )
-from tacit_protocol.features.moments import sum_features
+from tacit_protocol.features.moments import (
+    AdditiveFeatures,
+    AdditiveRelease,
+    ColumnWise,
+    DirectSum,
+    Pairwise,
+    default_choice,
+    sum_features,
+)
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 
 NUMERIC, CATEGORIES = 7, (3, 4)

@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
-from tacit_protocol.features.moments import UnitCountError, sum_features, sum_sensitivity
+from tacit_protocol.features.moments import (
+    AdditiveFeatures,
+    UnitCountError,
+    default_choice,
+    sum_features,
+    sum_sensitivity,
+)
 
 DOMAIN = domain_of(3, (4,))
 ADDITIVE = AdditiveFeatures(3, (4,), default_choice(3, (4,), 0.3))

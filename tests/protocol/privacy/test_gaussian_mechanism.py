@@ -11,11 +11,11 @@ from planted import with_mistake
 from two_sample_cases import NoNoise
 
 from tacit_protocol.features import moments
-from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.moments import (
     DIAGONAL,
     MEAN,
     OFF_DIAGONAL,
+    ColumnWise,
     FeatureSums,
     MomentShares,
     moment_parts,

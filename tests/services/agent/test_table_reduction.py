@@ -24,12 +24,17 @@ from tacit_protocol.domain import (
     ThreadWorkers,
     Workers,
 )
-from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.cell_counts import CellGrid, sum_cells
 from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.moments import UnitCountError, sum_features
+from tacit_protocol.features.moments import (
+    AdditiveFeatures,
+    AdditiveRelease,
+    UnitCountError,
+    default_choice,
+    sum_features,
+)
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_services.agent.data.opening import open_source

@@ -38,8 +38,8 @@ from tacit_services.tester.archive.folder import (
     open_archive,
     open_folder,
 )
-from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.studies import NOT_KEPT
 from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES
 
 ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "tester_process.py"

@@ -34,12 +34,19 @@ from tacit_protocol.procedures.two_sample import release as kernel_release
 from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.shared import database
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction, upgrade
-from tacit_services.tester import jobs
+from tacit_services.tester import verdicts
 from tacit_services.tester.__main__ import create_tester
-from tacit_services.tester.jobs import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S, LeaseLostError, Leases, time_of
 from tacit_services.tester.settings import TesterSettings
-from tacit_services.tester.study_completion import queue_verdict
+from tacit_services.tester.studies import queue_verdict
 from tacit_services.tester.tables import JOBS, STUDIES
+from tacit_services.tester.verdicts import (
+    ATTEMPTS_MAX,
+    LEASE_S,
+    RETRY_PAUSE_S,
+    LeaseLostError,
+    Leases,
+    time_of,
+)
 
 
 class KilledError(BaseException):
@@ -243,7 +250,7 @@ def test_a_host_whose_clock_is_ahead_takes_nobodys_job(
     queue(engine, 1)
     assert take(engine, Leases("a")) is not None
     if engine.dialect.name == "postgresql":  # SQLite's processes have one clock
-        monkeypatch.setattr(jobs, "system_clock", lambda: time.time() + 2 * LEASE_S)
+        monkeypatch.setattr(verdicts, "system_clock", lambda: time.time() + 2 * LEASE_S)
     assert take(engine, Leases("b")) is None
     by_its_own_clock = Leases("c", time_of(lambda: time.time() + 2 * LEASE_S))
     assert take(engine, by_its_own_clock) is not None, "which would be wrong: this test sees it"
@@ -272,7 +279,7 @@ def test_a_worker_that_stands_still_in_a_transaction_is_cut_off(postgres_url: st
     transaction = connection.begin()
     assert Leases("still").take(connection) is not None
     limit = "idle_in_transaction_session_timeout"
-    assert connection.exec_driver_sql(f"SHOW {limit}").scalar() == f"{jobs.STANDSTILL_S}s"
+    assert connection.exec_driver_sql(f"SHOW {limit}").scalar() == f"{verdicts.STANDSTILL_S}s"
     connection.exec_driver_sql(f"SET LOCAL {limit} = 1")  # a millisecond, and nothing is said after it
     until, taken = time.monotonic() + PATIENCE_S, None
     while taken is None:
@@ -353,7 +360,7 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
             if stopped_s <= own_time.STOP_S_MAX:
                 break
         else:
-            assert passed_s >= jobs.JOIN_S + jobs.GIVE_BACK_S, "it had the time to give its job back"
+            assert passed_s >= verdicts.JOIN_S + verdicts.GIVE_BACK_S, "it had the time to give its job back"
             free_all(federation.engine)
     assert took_s, "no job was given back"
     assert min(took_s) <= own_time.STOP_S_MAX
@@ -407,9 +414,9 @@ def test_a_computation_that_never_ends_is_ended_once_and_others_go_on(
         wait_until(lambda: federation.state(other) != "computing")
     assert federation.state(other) == "completed"
     summary = federation.get(f"/v1/studies/{stuck}").json()
-    assert (summary["state"], summary["progress"]["step"]) == ("failed", jobs.TOO_LONG)
+    assert (summary["state"], summary["progress"]["step"]) == ("failed", verdicts.TOO_LONG)
     response = federation.get(f"/v1/studies/{stuck}/verdict")
-    assert (problem(response), response.json()["detail"]) == ("verdict-failed", jobs.TOO_LONG)
+    assert (problem(response), response.json()["detail"]) == ("verdict-failed", verdicts.TOO_LONG)
     assert jobs_of(federation.engine) == []
 
 
@@ -568,7 +575,7 @@ def test_a_fault_does_not_end_the_worker(
 def test_a_stopping_tester_gives_its_job_back(
     federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "GIVE_BACK_S", PATIENCE_S)  # it is given back, however busy the machine is
+    monkeypatch.setattr(verdicts, "GIVE_BACK_S", PATIENCE_S)  # it is given back, however busy the machine is
     study = federation.create()
     federation.release_all(study)
     other = federation.start_tester().state.worker

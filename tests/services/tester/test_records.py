@@ -24,8 +24,8 @@ from tacit_protocol.signing import (
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.tables import SIGN_IN
+from tacit_services.tester.verdicts import Signer
 
 
 def put(federation: Federation, payload: bytes, key: PrivateKey | None = None) -> Any:

@@ -16,8 +16,8 @@ from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester import answers as answers_module
 from tacit_services.tester import answers as storing_module
 from tacit_services.tester.answers import OwnerAnswer, UploadOutcome
-from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.tables import DECLINES, JOBS, RELEASES
+from tacit_services.tester.verdicts import Signer
 
 CANARY = "canary-7391"
 

@@ -22,9 +22,15 @@ from tacit_protocol.domain import (
     Workers,
     workers_of,
 )
-from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.mean_embedding import additive_features
-from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares, read_second_moment
+from tacit_protocol.features.moments import (
+    MEAN,
+    AdditiveRelease,
+    FeatureSums,
+    MomentRelease,
+    MomentShares,
+    read_second_moment,
+)
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import (
     SumPart,

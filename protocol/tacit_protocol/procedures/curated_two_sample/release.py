@@ -25,19 +25,21 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from tacit_protocol.domain import Table
-from tacit_protocol.features.additive import AdditiveRelease, AdditiveSums, pair_sensitivity
 from tacit_protocol.features.kernels import FeatureMap, FloatMatrix
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding
 from tacit_protocol.features.moments import (
     DIAGONAL,
     MEAN,
     OFF_DIAGONAL,
+    AdditiveRelease,
+    AdditiveSums,
     FeatureSums,
     MomentRelease,
     MomentShares,
     UnitCountError,
     contributions,
     moment_parts,
+    pair_sensitivity,
     read_second_moment,
     release_size,
     sum_features,

@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.kernels import FeatureMap
+from tacit_protocol.features.moments import AdditiveFeatures
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.means.effects import squared_lengths
 from tacit_protocol.procedures.means.private_means import (

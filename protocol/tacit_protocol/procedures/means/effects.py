@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.cell_means import CellFeatures, middles
+from tacit_protocol.features.moments import AdditiveFeatures
 from tacit_protocol.numerics.inference import (
     RARE_UNITS,
     Effects,

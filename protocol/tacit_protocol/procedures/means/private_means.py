@@ -32,8 +32,8 @@ import numpy.typing as npt
 from scipy.special import chdtrc, gammaincinv, ndtri
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
 from tacit_protocol.features.cell_means import FINE_CELLS, PAIR_SHARE, CellsOfColumns
+from tacit_protocol.features.moments import AdditiveFeatures, Coordinate
 from tacit_protocol.numerics.inference import PVALUE_MIN, RARE_UNITS, holm, sidak
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.strict import StrictModel

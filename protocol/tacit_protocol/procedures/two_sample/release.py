@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.cell_means import (
     CELLS_DEFAULT,
     CELLS_MAX,
@@ -25,7 +24,7 @@ from tacit_protocol.features.mean_embedding import (
     idle_parameter,
     kernel_features,
 )
-from tacit_protocol.features.moments import MomentRelease, MomentShares
+from tacit_protocol.features.moments import AdditiveRelease, MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, halved_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee

@@ -18,9 +18,9 @@ import numpy as np
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.cell_means import CellFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
+from tacit_protocol.features.moments import AdditiveFeatures
 from tacit_protocol.numerics.inference import PVALUE_MIN, RARE_UNITS, holm
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, squared_lengths

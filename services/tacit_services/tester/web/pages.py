@@ -57,8 +57,7 @@ from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import OpenIdSettings
 from tacit_services.tester.parties import EVERYONE, ROSTER, entries
-from tacit_services.tester.reuse import received
-from tacit_services.tester.studies import State, StudyFilter, transcript_of, verdict_of
+from tacit_services.tester.studies import State, StudyFilter, received, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
 from tacit_services.tester.web.new_study import add_new_studies
 from tacit_services.tester.web.routes import VERDICT_RETRY_S, OnGone, Planner, Tester

@@ -15,7 +15,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from typing import Annotated, Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -54,6 +55,7 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_app import (
+    BearerToken,
     DigestPath,
     answer_schema,
     body_schema,
@@ -61,7 +63,7 @@ from tacit_services.shared.http_app import (
     json_bytes,
     json_response,
 )
-from tacit_services.shared.http_server import Stopping, when_gone
+from tacit_services.shared.http_server import Stopping, recognise, when_gone
 from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.roster import Enrolment, Member
 from tacit_services.tester.answers import (
@@ -77,7 +79,6 @@ from tacit_services.tester.parties import (
     ROSTER,
     EnrolmentRequest,
     InvitationRequest,
-    TesterAccess,
     entries,
     entry_of,
     take_entry,
@@ -90,8 +91,8 @@ from tacit_services.tester.studies import (
     transcript_of,
     verdict_of,
 )
-from tacit_services.tester.study_completion import Signer, end_all_of
 from tacit_services.tester.tables import SIGN_IN
+from tacit_services.tester.verdicts import Signer, end_all_of
 
 AT_ONCE_MAX = 2
 """Checks at once: an analyst's dear study leaves room for another's."""
@@ -310,6 +311,63 @@ def _plan_of(code: int | None, written: bytes) -> dict[str, Any]:
     )
 
 
+Caller = Callable[..., Awaitable[str]]
+"""A dependency: returns the caller's key, or raises a problem."""
+
+
+class TesterAccess:
+    """Makes the dependencies of the routes."""
+
+    def __init__(self, engine: Engine, tester_key: str, bearer: BearerToken, studies: Studies) -> None:
+        self._engine, self._studies = engine, studies
+        self.signer = bearer
+        """A dependency: the key of anyone whose token holds, enrolled or not."""
+        # A role never changes, but for a key that is revoked: then all are read again. Who is not found is
+        # looked for again. There are no more entries than enrolled parties.
+        self._own = {tester_key: "tester"}
+        self._roles = dict(self._own)
+        self._revoked = 0
+        # One read at a time, never behind other requests: unknown callers are looked for again and again.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="roles")
+
+    def require(self, *roles: str) -> Caller:
+        """Make a dependency that returns the caller's key, which must be of one of these roles."""
+
+        async def check(request: Request, key: Annotated[str, Depends(self.signer)]) -> str:
+            role = self._roles.get(key)
+            if role is None:
+                role = await asyncio.get_running_loop().run_in_executor(self._reader, self.role, key)
+            recognise(request.scope, key)
+            if role not in roles:
+                raise RegisteredProblemError("forbidden")
+            return key
+
+        return check
+
+    def role(self, key: str) -> str:
+        """Return the role of a key, for whom a browser was signed in; blocking.
+
+        Raises:
+            ProblemError: ``unknown-party`` or ``key-revoked``.
+        """
+        known, role = self._roles, self._roles.get(key)
+        if role is None:
+            member = read_from(self._engine, ROSTER.require_member, key)
+            role = known[key] = member.role
+        return role
+
+    def look(self) -> tuple[int, ...]:
+        """Return what changes with every change that is waited for (:meth:`Studies.fingerprint`).
+
+        With one more key revoked, no role that was read before holds: a request that reads a role while this
+        happens remembers it where nobody looks any more.
+        """
+        found = self._studies.fingerprint()
+        if found[-1] != self._revoked:
+            self._revoked, self._roles = found[-1], dict(self._own)
+        return found
+
+
 VERDICT_RETRY_S = 2
 """When a pending verdict is worth asking for again."""
 
@@ -319,6 +377,9 @@ INBOX_WAIT_S = 20
 Owner = Annotated[PartyName, Path()]
 Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, allow_inf_nan=False)]
 Body = Annotated[bytes, Depends(json_bytes)]
+
+Take = Callable[[str, str, bytes, str], UploadOutcome]
+"""Takes an answer: the study's digest, the owner, the bytes, and the caller's key."""
 
 STORED = answer_schema(Stored, repeatable=True)
 
@@ -418,10 +479,6 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
             }
         )
 
-    def end_studies(connection: Connection, party: Member, now: int) -> None:
-        # Nothing that the key signs is taken any more: no other owner need spend on what cannot be completed.
-        end_all_of(connection, party.key, party.name, tester.signer, now)
-
     Enrolment(
         engine=tester.engine,
         clock=tester.clock,
@@ -436,7 +493,8 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
         operator=tester.access.require("tester"),
         reader=tester.access.require(*EVERYONE),
         signer=tester.access.signer,
-        on_revoked=end_studies,
+        # Nothing that the key signs is taken any more: no owner need spend on what cannot be completed.
+        on_revoked=partial(end_all_of, signer=tester.signer),
         after_revoked=tester.watch.check,
     ).add_to(router)
 
@@ -501,75 +559,43 @@ def _add_inbox(router: APIRouter, tester: Tester) -> None:
 
 def _add_answers(router: APIRouter, tester: Tester) -> None:
     # What is taken is signed by its sender: the analyst of a study may carry it.
-    sender_key = tester.access.require("owner", "curator", "analyst")
-
-    @router.put(
-        "/studies/{digest}/releases/{owner}",
-        status_code=201,
-        openapi_extra=envelope_schema(RELEASE_TYPE, RECEIPT_TYPE, package=SealedPackage),
-        **STORED,
+    sender_key, owner_key = (
+        tester.access.require("owner", "curator", "analyst"),
+        tester.access.require("owner"),
     )
-    def upload_release(
-        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
-    ) -> Response:
-        return tester.taken(tester.answers.take_release(digest, owner, envelope, key), digest)
 
-    @router.get("/studies/{digest}/sealed/{owner}", **answer_schema(Envelope | SealedPackage))
-    def sealed_release(
-        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
-    ) -> Response:
-        return json_response(release_for(tester.engine, tester.studies, digest, owner, key))
+    def add_upload(kind: str, name: str, caller: Caller, take: Take, schema: dict[str, Any]) -> None:
+        @router.put(
+            f"/studies/{{digest}}/{kind}/{{owner}}",
+            name=name,
+            status_code=201,
+            openapi_extra=schema,
+            **STORED,
+        )
+        def upload(
+            digest: DigestPath, owner: Owner, key: Annotated[str, Depends(caller)], envelope: Body
+        ) -> Response:
+            return tester.taken(take(digest, owner, envelope, key), digest)
 
-    @router.put(
-        "/studies/{digest}/acceptances/{owner}",
-        status_code=201,
-        openapi_extra=envelope_schema(ACCEPTANCE_TYPE),
-        **STORED,
-    )
-    def accept(
-        digest: DigestPath,
-        owner: Owner,
-        key: Annotated[str, Depends(tester.access.require("owner"))],
-        envelope: Body,
-    ) -> Response:
-        return tester.taken(tester.answers.take_acceptance(digest, owner, envelope, key), digest)
+    def add_download(kind: str, name: str, find: Callable[..., bytes], form: Any) -> None:
+        @router.get(f"/studies/{{digest}}/{kind}/{{owner}}", name=name, **answer_schema(form))
+        def download(digest: DigestPath, owner: Owner, key: Annotated[str, Depends(owner_key)]) -> Response:
+            return json_response(find(tester.engine, tester.studies, digest, owner, key))
 
-    @router.get("/studies/{digest}/acceptances/{owner}", **answer_schema(Envelope))
-    def acceptance(
-        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
-    ) -> Response:
-        return json_response(acceptance_for(tester.engine, tester.studies, digest, owner, key))
-
-    @router.put(
-        "/studies/{digest}/mask-keys/{owner}",
-        status_code=201,
-        openapi_extra=envelope_schema(MASK_KEY_TYPE),
-        **STORED,
-    )
-    def mask_key(
-        digest: DigestPath,
-        owner: Owner,
-        key: Annotated[str, Depends(tester.access.require("owner"))],
-        envelope: Body,
-    ) -> Response:
-        return tester.taken(tester.answers.take_mask_key(digest, owner, envelope, key), digest)
+    answers = tester.answers
+    release = envelope_schema(RELEASE_TYPE, RECEIPT_TYPE, package=SealedPackage)
+    add_upload("releases", "upload_release", sender_key, answers.take_release, release)
+    add_download("sealed", "sealed_release", release_for, Envelope | SealedPackage)
+    acceptance = envelope_schema(ACCEPTANCE_TYPE)
+    add_upload("acceptances", "accept", owner_key, answers.take_acceptance, acceptance)
+    add_download("acceptances", "acceptance", acceptance_for, Envelope)
+    add_upload("mask-keys", "mask_key", owner_key, answers.take_mask_key, envelope_schema(MASK_KEY_TYPE))
 
     @router.get("/studies/{digest}/mask-keys", **answer_schema(dict[str, str]))
-    def mask_keys(
-        digest: DigestPath, key: Annotated[str, Depends(tester.access.require("owner"))]
-    ) -> Response:
+    def mask_keys(digest: DigestPath, key: Annotated[str, Depends(owner_key)]) -> Response:
         return json_response(mask_keys_for(tester.engine, tester.studies, digest, key))
 
-    @router.put(
-        "/studies/{digest}/declines/{owner}",
-        status_code=201,
-        openapi_extra=envelope_schema(DECLINE_TYPE),
-        **STORED,
-    )
-    def decline(
-        digest: DigestPath, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
-    ) -> Response:
-        return tester.taken(tester.answers.take_decline(digest, owner, envelope, key), digest)
+    add_upload("declines", "decline", sender_key, answers.take_decline, envelope_schema(DECLINE_TYPE))
 
     @router.put(
         "/studies/{digest}/cancellation",
@@ -580,7 +606,7 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
     def cancel(
         digest: DigestPath, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
     ) -> Response:
-        return tester.taken(tester.answers.take_cancellation(digest, envelope, key), digest)
+        return tester.taken(answers.take_cancellation(digest, envelope, key), digest)
 
 
 def _add_verdicts(router: APIRouter, tester: Tester) -> None:

@@ -5,9 +5,8 @@ import pytest
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain import PooledTable
-from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.features.moments import ColumnWise, UnitCountError
 from tacit_protocol.procedures.curated_two_sample import permuted_means
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
     PermutationSizeError,

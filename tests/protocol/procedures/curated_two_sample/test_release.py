@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums, default_choice
+from tacit_protocol.features.moments import AdditiveFeatures, AdditiveRelease, AdditiveSums, default_choice
 from tacit_protocol.procedures.curated_two_sample.release import (
     CuratedAdditiveRelease,
     CuratedSums,

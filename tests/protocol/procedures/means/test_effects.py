@@ -10,7 +10,7 @@ from planted import with_mistake
 from scipy import stats
 
 from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
+from tacit_protocol.features.moments import AdditiveFeatures, default_choice
 from tacit_protocol.procedures.means import effects
 from tacit_protocol.procedures.means.private_means import GroupResult, PrivateMeans
 from tacit_protocol.verdicts.base import JointEffect, told_between

@@ -10,7 +10,7 @@ from planted import with_mistake
 from scipy import stats
 from two_sample_cases import Codes, Floats
 
-from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
+from tacit_protocol.features.moments import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.procedures.means import private_means as max_form
 from tacit_protocol.procedures.means.private_means import (
     CoordinateFamily,

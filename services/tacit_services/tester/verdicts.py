@@ -1,5 +1,6 @@
-"""Verdict jobs: leased rows, so that one worker computes a verdict at a time, and another goes on if it dies.
+"""Verdicts: how a study ends, and how a study whose releases are all here has its verdict computed.
 
+A job is a leased row, so that one worker computes a verdict at a time, and another goes on if it dies.
 Analysts take turns: the next job is of the analyst who has waited longest since one of theirs was taken, and
 of that analyst's the one whose study was complete first. So nobody waits for more than one verdict of each
 other analyst, however many they ask for.
@@ -9,40 +10,201 @@ expects, so that a worker whose lease has passed to another changes nothing more
 locked before it is taken and rows that others are taking are passed over (``FOR UPDATE SKIP LOCKED``), and
 all times are the database server's: workers' hosts need not agree on the time. SQLite's processes share one
 machine and its clock, and take one another's place as writers.
+
+Code inside a numerical library cannot be interrupted, and a process can be ended: a worker has its verdicts
+computed, one after another, by a process that reads no database and has no key. A study and its releases go
+to it, the verdict's bytes come back. ``python -m tacit_services.tester.verdicts FILE-DESCRIPTOR`` is the
+process; it ends when its standard input does, and so with its parent.
 """
 
 import json
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Channel
+from multiprocessing.connection import Pipe
+from typing import Any, Literal
 
 import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
+from tacit_protocol.messages.encoding import digest, encode
+from tacit_protocol.messages.study import Study, VerdictMessage
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
+from tacit_protocol.procedures.relay import conclude
+from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, payload_of, sign_envelope
 from tacit_services.shared.clock import Clock, system_clock
+from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
+from tacit_services.shared.roster import Member
 from tacit_services.tester.inboxes import RECHECK_S, Bell
-from tacit_services.tester.reuse import received
-from tacit_services.tester.studies import Studies, TesterIdentity
-from tacit_services.tester.study_completion import Signer, end_overdue, fail, release_digests, store_verdict
-from tacit_services.tester.tables import JOBS, PROGRESS, TURNS
-from tacit_services.tester.verdict_process import (
-    PROGRESS_PERIOD_S,
-    VERDICT_LIMIT_S,
-    ComputationError,
-    Compute,
-    TooLongError,
-    compute,
+from tacit_services.tester.studies import (
+    ReadReleases,
+    Studies,
+    TesterIdentity,
+    received,
+    release_digests,
+    set_state,
 )
+from tacit_services.tester.tables import (
+    DECLINES,
+    JOBS,
+    PROGRESS,
+    RELEASES,
+    SEALED,
+    STUDIES,
+    STUDY_OWNERS,
+    TURNS,
+    VERDICTS,
+)
+
+SWEPT_MAX = 100
+"""Studies ended in one sweep of the deadlines; the next sweep follows within a second."""
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The tester's key, and the software that its verdicts name."""
+
+    key: PrivateKey
+    software: str
+
+    def sign(
+        self,
+        study: str,
+        outcome: Literal["completed", "incomplete", "cancelled"],
+        releases: Mapping[str, str],
+        missing: tuple[str, ...] = (),
+        result: dict[str, Any] | None = None,
+        *,
+        declines: Mapping[str, str] | None = None,
+        revoked: tuple[str, ...] = (),
+    ) -> bytes:
+        """Write and sign a verdict; returns its envelope."""
+        message = VerdictMessage(
+            study=study,
+            outcome=outcome,
+            releases=dict(releases),
+            missing=missing,
+            declines=None if declines is None else dict(declines),
+            revoked=revoked,
+            result=result,
+            software=self.software,
+        )
+        return sign_envelope(encode(message), VERDICT_TYPE, self.key)
+
+
+def end(
+    connection: Connection,
+    study: str,
+    outcome: Literal["incomplete", "cancelled"],
+    signer: Signer,
+    now: int,
+    *,
+    revoked: tuple[str, ...] = (),
+) -> None:
+    """End a collecting study without a result; the verdict names whose release is missing, and who declined.
+
+    ``revoked`` names the party because of whose revoked key it ends.
+    """
+    digests = release_digests(connection, study)
+    owners = sa.select(STUDY_OWNERS.c.owner).where(STUDY_OWNERS.c.study == study)
+    names = connection.execute(owners.order_by(STUDY_OWNERS.c.position)).scalars()
+    missing = tuple(name for name in names if name not in digests)
+    rows = connection.execute(
+        sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study)
+    )
+    declines = {row.owner: digest(payload_of(bytes(row.envelope))) for row in rows}
+    verdict = signer.sign(study, outcome, digests, missing, declines=declines, revoked=revoked)
+    store_verdict(connection, study, outcome, verdict, now)
+
+
+def end_all_of(connection: Connection, party: Member, now: int, signer: Signer) -> None:
+    """End the collecting studies that a revoked key created, and those that miss its release."""
+    sent = sa.select(RELEASES.c.owner).where(
+        RELEASES.c.study == STUDY_OWNERS.c.study, RELEASES.c.owner == STUDY_OWNERS.c.owner
+    )
+    asked = sa.select(STUDY_OWNERS.c.study).where(STUDY_OWNERS.c.key == party.key, ~sa.exists(sent))
+    theirs = sa.or_(STUDIES.c.analyst_key == party.key, STUDIES.c.digest.in_(asked))
+    query = sa.select(STUDIES.c.digest).where(STUDIES.c.state == "collecting", theirs)
+    for study in connection.execute(query).scalars().all():
+        end(connection, study, "incomplete", signer, now, revoked=(party.name,))
+
+
+def store_verdict(connection: Connection, study: str, outcome: str, envelope: bytes, now: int) -> None:
+    """Store the study's one verdict and give the study its last state; what was sealed is needed no more."""
+    connection.execute(SEALED.delete().where(SEALED.c.study == study))
+    connection.execute(
+        VERDICTS.insert().values(study=study, envelope=envelope, outcome=outcome, created_at=now)
+    )
+    set_state(connection, study, outcome)
+
+
+def fail(connection: Connection, study: str, reason: str) -> None:
+    """Give up on computing a verdict; everyone who may see the study reads the reason."""
+    connection.execute(JOBS.delete().where(JOBS.c.study == study))
+    connection.execute(PROGRESS.update().where(PROGRESS.c.study == study).values(step=reason))
+    set_state(connection, study, "failed")
+
+
+def end_overdue(engine: Engine, signer: Signer, now: int) -> int:
+    """End the studies whose deadline has passed; returns how many were ended."""
+    collecting = sa.select(STUDIES.c.digest).where(STUDIES.c.state == "collecting")
+    overdue = collecting.where(STUDIES.c.deadline <= now).order_by(STUDIES.c.sequence).limit(SWEPT_MAX)
+    studies = read_from(engine, lambda connection: connection.execute(overdue).scalars().all())
+    for study in studies:
+
+        def end_one(connection: Connection, study: str = study) -> None:
+            if connection.execute(collecting.where(STUDIES.c.digest == study)).first() is not None:
+                end(connection, study, "incomplete", signer, now)
+
+        run_transaction(engine, end_one)
+    return len(studies)
+
+
+VERDICT_LIMIT_S = 3600.0
+"""Longest that a verdict is computed: four times what the largest study that ``check`` takes needs."""
+
+START_S = 20.0
+"""How long the process may take to start; leases last longer."""
+
+BEAT_S = 10.0
+"""How often a computation that says nothing is reported as under way."""
+
+PROGRESS_PERIOD_S = 0.25
+"""Least time between two reports of progress."""
+
+COMMAND = (sys.executable, "-P", "-m", "tacit_services.tester.verdicts")
+
+Compute = Callable[[Study, ReadReleases, Progress], bytes]
+"""Computes a verdict from what was received, reports its progress, and returns the verdict's bytes."""
+
+
+class TooLongError(Exception):
+    """The verdict took longer than VERDICT_LIMIT_S."""
+
+
+class ComputationError(Exception):
+    """The computation failed, or its process died; the text quotes no value."""
+
+
+def compute(study: Study, read: ReadReleases, progress: Progress) -> bytes:
+    """Compute a verdict in this process."""
+    procedure = procedure_named(study.procedure)
+    return encode(conclude(procedure, study, read.releases, read.units, progress))
+
 
 LEASE_S = 30.0
 """How long after its worker's last sign of life a job may be taken by another."""
@@ -273,33 +435,142 @@ class Worker:
 
     def _progress(self, study_digest: str) -> Progress:
         """Return what writes progress, and renews the lease with it."""
-        written_s = -PROGRESS_PERIOD_S
 
+        @_spaced
         def report(fraction: float, step: str) -> None:
-            nonlocal written_s
-            now_s = time.monotonic()
-            if now_s - written_s < PROGRESS_PERIOD_S:
-                return
-            written_s = now_s
-
             def write(connection: Connection) -> None:
                 self.leases.renew(connection, study_digest)
                 _write_progress(connection, study_digest, min(max(fraction, 0.0), 1.0), step[:200])
 
             try:
                 run_transaction(self._engine, write, locks_rows=True)
-            except (
-                DatabaseError
-            ) as error:  # whether the lease still holds is decided when the verdict is stored
+            except DatabaseError as error:
+                # Whether the lease still holds is decided when the verdict is stored.
                 log.warning("lease_not_renewed", study=study_digest, kind=type(error).__name__)
 
         return report
+
+
+def _spaced(report: Progress) -> Progress:
+    """Let through of reports of progress those that come PROGRESS_PERIOD_S after the last."""
+    reported_s = -PROGRESS_PERIOD_S
+
+    def spaced(fraction: float, step: str) -> None:
+        nonlocal reported_s
+        now_s = time.monotonic()
+        if now_s - reported_s >= PROGRESS_PERIOD_S:
+            reported_s = now_s
+            report(fraction, step)
+
+    return spaced
 
 
 def _write_progress(connection: Connection, study_digest: str, fraction: float, step: str) -> None:
     connection.execute(
         PROGRESS.update().where(PROGRESS.c.study == study_digest).values(fraction=fraction, step=step)
     )
+
+
+class VerdictProcess:
+    """Computes verdicts in a process of its own, started with the first, and again after it ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Channel[Any, Any] | None = None
+
+    def __call__(self, study: Study, read: ReadReleases, progress: Progress) -> bytes:
+        """Compute a verdict. What ``progress`` raises ends the computation.
+
+        Raises:
+            TooLongError: it took longer than VERDICT_LIMIT_S, and was ended.
+            ComputationError: it failed, or its process died.
+        """
+        try:
+            connection = self._started()
+            until = time.monotonic() + VERDICT_LIMIT_S
+            connection.send((study, read))
+            last = 0.0, "starting"
+            while (left_s := until - time.monotonic()) > 0:
+                if not connection.poll(min(left_s, BEAT_S)):
+                    progress(*last)
+                    continue
+                kind, said = connection.recv()
+                if kind == "verdict":
+                    return bytes(said)
+                if kind == "failed":
+                    raise ComputationError(said)
+                last = said
+                progress(*last)
+            raise TooLongError
+        except (EOFError, OSError):
+            self.close()
+            raise ComputationError("the process that computed the verdict died") from None
+        except ComputationError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process, whatever it is doing. Any thread may call it."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        if connection is not None:
+            connection.close()
+
+    def _started(self) -> "Channel[Any, Any]":
+        if self._process is not None and self._connection is not None and self._process.poll() is None:
+            return self._connection
+        self.close()
+        ours, theirs = Pipe()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 (our own module)
+                [*COMMAND, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        finally:
+            theirs.close()
+        self._connection = ours
+        if not ours.poll(START_S):
+            raise EOFError
+        ours.recv()
+        return ours
+
+
+def main(descriptor: int) -> None:
+    """Compute what is sent until the parent ends."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # the parent, which has them too, gives the job back
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    prepare_to_compute()
+    PROCEDURES.loaded()
+    connection: Channel[Any, Any] = Channel(descriptor)
+
+    def report(fraction: float, step: str) -> None:
+        connection.send(("progress", (fraction, step)))
+
+    connection.send("ready")
+    while True:
+        study, read = connection.recv()
+        try:
+            verdict = compute(study, read, _spaced(report))
+        except Exception as error:
+            connection.send(("failed", describe_exception(error)))
+        else:
+            connection.send(("verdict", verdict))
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 JOIN_S = 1.0
@@ -410,3 +681,7 @@ def _stop_asked() -> Iterator[Callable[[], object]]:
             signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
