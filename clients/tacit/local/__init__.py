@@ -118,57 +118,5 @@ __all__ = [
     "survival",
 ]
 
-_HOMES = {
-    "tacit.correlations": ("AnsweredScreeningResult", "CorrelationMatrix", "ScreeningResult"),
-    "tacit.database.released": ("ReleasedDatabase",),
-    "tacit.local.any_procedure": ("run",),
-    "tacit.local.counts": (
-        "homogeneity",
-        "identity",
-        "independence_table",
-        "noisy_counts",
-        "stratified_table",
-        "survival",
-    ),
-    "tacit.local.distance": ("distance_correlation", "screening"),
-    "tacit.local.groups": ("aggregated_test", "association", "conditional_independence", "group_comparison"),
-    "tacit.local.independence": ("joint_independence", "mutual_independence"),
-    "tacit.local.randomised": ("RandomisedColumn", "randomise_column"),
-    "tacit.local.synthetic": ("CopulaSample", "Margin", "copula_sample", "release_database"),
-    "tacit.local.two_sample": ("kernel_two_sample",),
-    "tacit.planning": (
-        "ChoicePlan",
-        "ErrorPlan",
-        "PowerCurve",
-        "PowerPlan",
-        "SmallestPlan",
-        "plan_choice",
-        "plan_curve",
-        "plan_error",
-        "plan_power",
-        "plan_smallest",
-    ),
-    "tacit.planning.locations": ("OptimisedLocations", "optimise_locations"),
-    "tacit.results": (
-        "AggregatedTestResult",
-        "AnsweredCorrelationResult",
-        "AssociationResult",
-        "CellsTableResult",
-        "CuratedDistanceCorrelationResult",
-        "DecisionResult",
-        "DistanceCorrelationResult",
-        "GroupComparisonResult",
-        "HomogeneityResult",
-        "IdentityResult",
-        "IndependenceTableResult",
-        "JointIndependenceResult",
-        "MutualIndependenceResult",
-        "NoisyCountsResult",
-        "StratifiedTableResult",
-        "SurvivalResult",
-        "TwoSampleResult",
-    ),
-}
-
 if not TYPE_CHECKING:  # type checkers know the names above alone
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__)
