@@ -518,7 +518,7 @@ ARGUMENTS: Mapping[str, str] = {"parameter permutations": "n_permutations"}
 
 @contextmanager
 def by_argument_names() -> Iterator[None]:
-    """Say n_permutations where a refusal would say what a study's file calls it."""
+    """Say n_permutations where a refusal would say what a study's file calls it; serves as a decorator."""
     try:
         yield
     except StudyRefusedError as error:
@@ -612,6 +612,21 @@ class Variables:
     domain: Domain
     groups: tuple[tuple[str, ...], ...]
 
+    def together(self, units: npt.ArrayLike | None, unit_rows: str) -> ArrayTable:
+        """Return the table of one party that holds all columns."""
+        return ArrayTable.of(self.sample, self.domain, units, drawing(unit_rows, units))
+
+    def apart(
+        self, units: Sequence[npt.ArrayLike | None], draws: Sequence[np.random.Generator | None]
+    ) -> list[ArrayTable]:
+        """Return a table of each variable's columns; each has units, and what draws one row of each."""
+        found = []
+        for group, unit, draw in zip(self.groups, units, draws, strict=True):
+            domain = Domain(columns=tuple(column for column in self.domain.columns if column.name in group))
+            sample = Sample({column.name: self.sample.columns[column.name] for column in domain.columns})
+            found.append(ArrayTable.of(sample, domain, unit, draw))
+        return found
+
 
 def read_variables(
     variables: Sequence[Any],
@@ -663,20 +678,6 @@ def read_variables(
     joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
     (sample,) = admitted([joined], domain, missing)
     return Variables(sample, domain, groups)
-
-
-def tables_apart(
-    read: Variables,
-    units: Sequence[npt.ArrayLike | None],
-    draws: Sequence[np.random.Generator | None],
-) -> list[ArrayTable]:
-    """Return a table of each variable's columns; each has units, and what draws one row of each."""
-    found = []
-    for group, unit, draw in zip(read.groups, units, draws, strict=True):
-        domain = Domain(columns=tuple(column for column in read.domain.columns if column.name in group))
-        sample = Sample({column.name: read.sample.columns[column.name] for column in domain.columns})
-        found.append(ArrayTable.of(sample, domain, unit, draw))
-    return found
 
 
 def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tuple[Sample, Domain]:
