@@ -118,11 +118,15 @@ def release_database(
     given = None if units is None or isinstance(units, str) else [units]
     (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given, bounds)
     domain = domain_of(bounds, list(sample.columns))
+    points = None
+    if public is not None:
+        names = [column.name for column in domain.columns]
+        points = read_samples([public], names, "public")[0].points(domain)
     chosen: dict[str, Any] = {
         "method": method,
         "n_points": n_points,
         "bandwidth": bandwidth,
-        "points": None if public is None else _public_points(public, domain),
+        "points": points,
         "whole_numbers": list(whole_numbers or ()) or None,
     }
     from_histograms = method == "subspace" and public is None
@@ -153,11 +157,6 @@ def release_database(
     if move_points:
         database = database.reduced(len(database), starts=1, seed=seed)
     return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)
-
-
-def _public_points(public: Any, domain: Domain) -> list[list[Any]]:
-    names = [column.name for column in domain.columns]
-    return read_samples([public], names, "public")[0].points(domain)
 
 
 def _whole_columns(sample: Sample, domain: Domain) -> list[str]:
