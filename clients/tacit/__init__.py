@@ -42,17 +42,5 @@ __all__ = [
     "local",
 ]
 
-_HOMES = {
-    "tacit.client.agent": ("AgentClient",),
-    "tacit.client.curator": ("AsyncCuratorClient", "CuratorClient"),
-    "tacit.client.data_set": ("DataSetDescription",),
-    "tacit.client.tester": ("AsyncClient", "Client"),
-    "tacit.client.transcripts": ("load_result",),
-    "tacit.errors": ("TacitError",),
-    "tacit.results": ("DecisionResult", "ProcedureResult", "TwoSampleResult"),
-    "tacit.studies.draft": ("StudyDraft",),
-    "tacit.studies.multiple_testing": ("Adjustment", "adjust"),
-}
-
 if not TYPE_CHECKING:  # type checkers know the names above alone
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__)

@@ -1,21 +1,27 @@
-"""Names of a package that load, with the module that has them, when they are first used (PEP 562)."""
+"""Names of a package that load, with the module that has them, when they are first used (PEP 562).
 
+Where they come from stands once, in the imports under ``if TYPE_CHECKING`` that type checkers and editors
+follow, and is read here from the package's source.
+"""
+
+import ast
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package whose names come from other modules.
-
-    Args:
-        package: the package's own name.
-        homes: by module, the names that come from it.
-    """
-    module_of = {name: module for module, names in homes.items() for name in names}
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package that is being imported."""
+    loader: Any = vars(sys.modules[package])["__loader__"]
+    module_of = {
+        alias.name: statement.module
+        for block in ast.parse(loader.get_source(package)).body
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None
+        for alias in statement.names
+    }
 
     def find(name: str) -> Any:
         if name not in module_of:

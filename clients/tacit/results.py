@@ -86,35 +86,8 @@ __all__ = [
     "study_verdict",
 ]
 
-_HOMES = {
-    "tacit.correlations": ("AnsweredScreeningResult", "ScreeningResult"),
-    "tacit.database.result": ("DatabaseResult",),
-    "tacit.peer_outcome": ("PeerOutcome",),
-    "tacit_protocol.procedures.aggregated_test.verdict": ("AggregatedTestResult",),
-    "tacit_protocol.procedures.association.verdict": ("AssociationResult",),
-    "tacit_protocol.procedures.counts.base": ("NoisyTables",),
-    "tacit_protocol.procedures.homogeneity": ("HomogeneityResult",),
-    "tacit_protocol.procedures.independence_table": ("IndependenceTableResult",),
-    "tacit_protocol.procedures.noisy_counts": ("NoisyCountsResult",),
-    "tacit_protocol.procedures.curated_distance_correlation.verdict": ("CuratedDistanceCorrelationResult",),
-    "tacit_protocol.procedures.distance_correlation.verdict": ("DistanceCorrelationResult",),
-    "tacit_protocol.procedures.distance_correlation.peer": ("PeerResult",),
-    "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
-    "tacit_protocol.procedures.identity": ("IdentityResult",),
-    "tacit_protocol.procedures.joint_independence.verdict": ("JointIndependenceResult",),
-    "tacit_protocol.procedures.means.private_means": ("TestedHypothesis",),
-    "tacit_protocol.procedures.mutual_independence": ("MutualIndependenceResult",),
-    "tacit_protocol.procedures.quantile_tables.verdict": ("CellsTableResult",),
-    "tacit_protocol.procedures.randomised_answers.verdict": ("AnsweredCorrelationResult",),
-    "tacit_protocol.procedures.screening.verdict": ("AnsweredColumn", "ScreenedColumn"),
-    "tacit_protocol.procedures.stratified_table": ("StratifiedTableResult",),
-    "tacit_protocol.procedures.survival": ("SurvivalCurve", "SurvivalResult"),
-    "tacit_protocol.procedures.two_sample.statistic": ("LocationComparison",),
-    "tacit_protocol.procedures.two_sample.verdict": ("TwoSampleResult",),
-}
-
 if not TYPE_CHECKING:  # type checkers know the names above alone
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__)
 
 Result = BaseVerdict
 """Whatever a study's result is: its procedure's verdict, bound to the study."""

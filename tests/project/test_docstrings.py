@@ -3,10 +3,12 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import tacit
+import tacit.local
 import tacit_protocol
 import tacit_services
 
@@ -54,3 +56,32 @@ def test_a_method_without_one_is_found() -> None:
     module = ModuleType("planted")
     exec(PLANTED, module.__dict__)  # noqa: S102
     assert undocumented(iter([module])) == ["planted.Made.bare"]
+
+
+# What arguments of the SDK's functions mean.
+
+
+def unexplained(function: Callable[..., object], shared: str) -> list[str]:
+    """Name arguments that neither a function's own text nor the one that functions share explains."""
+    own = re.findall(r"^ {4}(\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
+    known = {*own, *re.findall(r"``(\w+)``", "".join(re.findall(r"^- (``.*?): ", shared, re.MULTILINE)))}
+    return [name for name in inspect.signature(function).parameters if name not in known]
+
+
+def test_every_argument_of_the_sdk_is_explained() -> None:
+    functions = {name: getattr(tacit.local, name) for name in tacit.local.__all__}
+    shared = tacit.local.__doc__ or ""
+    found = {name: unexplained(one, shared) for name, one in functions.items() if inspect.isfunction(one)}
+    assert len(found) > 15
+    assert {name: lacking for name, lacking in found.items() if lacking} == {}
+
+
+def test_an_argument_without_its_meaning_is_found() -> None:
+    def planted(own: int, shared: int, bare: int) -> None:
+        """Do.
+
+        Args:
+            own: here.
+        """
+
+    assert unexplained(planted, "- ``shared``, ``other``: there.\n\nAnd ``bare`` words.") == ["bare"]

@@ -412,7 +412,7 @@ def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
         [
             (
                 entry["sequence"],
-                _when(entry["at"]),
+                time_text(entry["at"]) if isinstance(entry["at"], int | float) else str(entry["at"]),
                 entry["data_set"],
                 "cap set" if entry["study"] is None else f"study {entry['study'][:12]}",
                 epsilon_text(entry["epsilon_micro"]),
@@ -513,11 +513,6 @@ def _payer(entry: Mapping[str, Any]) -> str:
 
 def _approvers(entry: Mapping[str, Any]) -> str:
     return ", ".join(str(name) for name in entry.get("approved_by") or ())
-
-
-def _when(at: object) -> str:
-
-    return time_text(at) if isinstance(at, int | float) else str(at)
 
 
 align_app = typer.Typer(

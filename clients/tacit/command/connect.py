@@ -228,6 +228,10 @@ def print_link(door: "Callable[[Path], Door]", configuration: Path, user: str | 
     )
 
 
+DETAILS = ("name", "role", "email", "file")
+"""What is told of a recorded change, where it has it."""
+
+
 def users_app(door: str, file: Any, default: Path) -> typer.Typer:
     """Return the commands ``users list|add|remove|record`` of one kind of party.
 
@@ -332,7 +336,12 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
             table(
                 ("When", "Who", "What", "Of"),
                 [
-                    (time_text(entry.at), entry.person, entry.action, _of_change(entry.detail))
+                    (
+                        time_text(entry.at),
+                        entry.person,
+                        entry.action,
+                        ", ".join(str(entry.detail[name]) for name in DETAILS if entry.detail.get(name)),
+                    )
                     for entry in found.entries
                 ],
             )
@@ -341,11 +350,6 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
             raise typer.Exit(1)
 
     return app
-
-
-def _of_change(detail: dict[str, Any]) -> str:
-    """Say briefly what a change was about."""
-    return ", ".join(str(detail[name]) for name in ("name", "role", "email", "file") if detail.get(name))
 
 
 def become(

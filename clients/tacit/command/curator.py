@@ -533,14 +533,10 @@ def print_study(study: Mapping[str, Any]) -> None:
         payment = f"; this study {account['payment']}" if account.get("payment") else ""
         lines(f"{account['account']}: {standing.left_words} left{payment}")
     for owner in study.get("owners") or ():
-        lines(f"{owner['owner']}: {_decision_text(owner)}")
+        by = " by its policy" if owner.get("decided_by") == "policy" else ""
+        lines(f"{owner['owner']}: {owner['decision']}{by}")
     lines(f"State: {study['state']}")
 
 
 def _owners_who(study: Mapping[str, Any], decision: str) -> str:
     return ", ".join(owner["owner"] for owner in study["owners"] if owner["decision"] == decision)
-
-
-def _decision_text(owner: Mapping[str, Any]) -> str:
-    by = " by its policy" if owner.get("decided_by") == "policy" else ""
-    return f"{owner['decision']}{by}"

@@ -94,14 +94,17 @@ def flags(
 ) -> Planning:
     """Read the flags."""
     # Loads NumPy and the statistics, which --help does without.
+    from tacit.command.inputs import amounts, read_public
+    from tacit.in_process.samples import read_samples
     from tacit.planning.questions import question_of_draft, units_of_draft
     from tacit.planning.simulation import Setting, sizes_of
+    from tacit.studies.draft import StudyDraft
     from tacit_protocol.procedures.populations import SoughtEffect
 
     found = SoughtEffect(
         effect,
-        _read_amounts(shift),
-        _read_amounts(scale),
+        amounts(shift) if shift else None,
+        amounts(scale) if scale else None,
         "quadratic" if quadratic else "linear",
         _read_table(row),
     )
@@ -109,9 +112,10 @@ def flags(
         about = (column, cells, probability, group, parameter)
         if any(about) or curator:
             raise InputError("a draft says its own columns and parameters: leave those flags out")
-        draft = _read_draft(Path(source))
+        draft = StudyDraft.from_toml(Path(source))
         names = [c.name for c in draft.columns]
-        question = question_of_draft(draft, found, _public_sample(public, names))
+        sample = None if public is None else read_samples([read_public(public, names)], names)[0]
+        question = question_of_draft(draft, found, sample)
         units = n or units_of_draft(draft)
         chosen = (
             draft.epsilon if epsilon is None else epsilon,
@@ -173,25 +177,6 @@ def _read_parameters(
     if group:
         found["groups"] = [text.split(",") for text in group]
     return found
-
-
-def _read_draft(path: Path) -> Any:
-    from tacit.studies.draft import StudyDraft
-
-    return StudyDraft.from_toml(path)
-
-
-def _public_sample(path: Path | None, names: list[str]) -> Any:
-    from tacit.command.inputs import read_public
-    from tacit.in_process.samples import read_samples
-
-    return None if path is None else read_samples([read_public(path, names)], names)[0]
-
-
-def _read_amounts(texts: list[str] | None) -> dict[str, float] | None:
-    from tacit.command.inputs import amounts
-
-    return amounts(texts) if texts else None
 
 
 def _read_table(rows: list[str] | None) -> list[list[float]] | list[float] | None:

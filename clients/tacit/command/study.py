@@ -238,7 +238,8 @@ def _create(
     if not as_json:
         print_prepared(prepared)
         _print_outlook(seen)
-    if not dry_run and (not confirm or _confirmed(seen)):
+    question = "It looks hopeless. Send it all the same?" if seen.hopeless else "Send it to the tester?"
+    if not dry_run and (not confirm or Terminal().agreed(question)):
         if seen.hopeless and not force and not confirm:
             raise HopelessStudyError(seen.hopeless)
         client.create_study(prepared, force=True)
@@ -297,13 +298,6 @@ def _print_outlook(seen: "Preflight") -> None:
         lines(f"Power: {seen.unplanned}")
     for reason in seen.hopeless:
         lines(f"Warning: {reason}")
-
-
-def _confirmed(seen: "Preflight") -> bool:
-
-    if seen.hopeless:
-        return Terminal().agreed("It looks hopeless. Send it all the same?")
-    return Terminal().agreed("Send it to the tester?")
 
 
 def _save(draft: "StudyDraft", file: Path, party: Path) -> None:

@@ -10,7 +10,7 @@ from tacit.command.output import delta_text, epsilon_text, keys, lines, table, t
 from tacit.errors import InputError
 from tacit.results import Result, StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain import Column, NumericColumn
-from tacit_protocol.messages.answers import OwnerState, StudySummary
+from tacit_protocol.messages.answers import StudySummary
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
 from tacit_protocol.preparation import PreparedStudy
@@ -41,6 +41,9 @@ def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
 
 def print_prepared(prepared: PreparedStudy) -> None:
     """Print what a study would cost and release."""
+    # Statistics load when needed.
+    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
+
     study, budget = prepared.study, prepared.guarantee.budget
     spent = f"epsilon {epsilon_text(budget.epsilon_micro)}, delta {delta_text(budget.delta_pico)}"
     lines(
@@ -51,7 +54,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
         *_reused_lines(study),
         f"  {len(study.owners)} owners, {len(study.domain.columns)} columns, level {study.level:g}, "
         f"open until {time_text(study.deadline)}",
-        *(f"  {line}" for line in _asks(study)),
+        *(f"  {line}" for line in procedure_named(study.procedure).describe_request(study)),
     )
     for warning in prepared.warnings:
         lines(f"Warning: {warning}")
@@ -62,13 +65,6 @@ def print_prepared(prepared: PreparedStudy) -> None:
 def purpose_lines(study: Study) -> list[str]:
     """Return what a study says of its purpose, a line each, safe to print."""
     return [f"  {label.lower()}: {printable(words)}" for label, words in study.stated_purpose]
-
-
-def _asks(study: Study) -> tuple[str, ...]:
-    # Statistics load when needed.
-    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
-
-    return procedure_named(study.procedure).describe_request(study)
 
 
 def _who_pays(prepared: PreparedStudy) -> str:
@@ -276,10 +272,13 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
     """Print what was verified, and whose keys it rests on."""
     study, verdict = verified.study, verified.verdict
     role = "owner" if study.curator is None else "curator"
+    sent = f"{len(verdict.releases)} owners"
+    if study.curator is not None:
+        sent = f"the curator {printable(study.curator.name)}"
     lines(
         f"Verified: {printable(study.title)}",
         f"  study {verified.study_digest}, {verdict.outcome}",
-        f"  the signatures of the analyst, {_who_sent(study, len(verdict.releases))} and the tester hold",
+        f"  the signatures of the analyst, {sent} and the tester hold",
         *_reused_lines(study),
         *(
             ()
@@ -349,10 +348,6 @@ def _candidates(study: Study) -> int:
     return candidates_of(procedure_named(study.procedure), study)
 
 
-def _who_sent(study: Study, releases: int) -> str:
-    return f"{releases} owners" if study.curator is None else f"the curator {printable(study.curator.name)}"
-
-
 def _print_parties(summary: StudySummary, study: Study) -> None:
     """Print the owners and, beside whoever answers, how far its answer is."""
     states = {sender.name: sender for sender in summary.owners}
@@ -362,7 +357,11 @@ def _print_parties(summary: StudySummary, study: Study) -> None:
         if name in reuses:
             return f"of study {reuses[name][:12]}"
         state = states.get(name)
-        return "unknown" if state is None else _owner_word(state)
+        if state is None:
+            return "unknown"
+        if state.declined and state.rule is not None:
+            return f"declined: {rule_words(state.rule)}"
+        return "sent" if state.sent else "declined" if state.declined else "awaited"
 
     if study.curator is None:
         rows = [(owner.name, owner.data_set, owner.units or "", word(owner.name)) for owner in study.owners]
@@ -385,12 +384,6 @@ def _column_row(column: Column) -> tuple[str, str, str]:
     if isinstance(column, NumericColumn):
         return column.name, "numeric", f"{column.lower:g} to {column.upper:g}"
     return column.name, "categorical", ", ".join(column.levels)
-
-
-def _owner_word(state: OwnerState) -> str:
-    if state.declined and state.rule is not None:
-        return f"declined: {rule_words(state.rule)}"
-    return "sent" if state.sent else "declined" if state.declined else "awaited"
 
 
 def result_fields(result: Result) -> dict[str, Any]:

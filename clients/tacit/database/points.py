@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.database.columns import Columns, Floats, locations_of
-from tacit.errors import InputError
+from tacit.errors import InputError, pandas_module
 from tacit.in_process.samples import domain_of
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
@@ -513,9 +513,9 @@ class WeightedDatabase(ABC):
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the points as a pandas frame with ``weight``. Raises InputError without pandas."""
-        from tacit.database.tables import pandas_frame  # noqa: PLC0415
-
-        return pandas_frame(self.to_arrow())
+        pandas_module()
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def to_polars(self) -> "polars.DataFrame":
         """Return the points as a Polars frame with ``weight``. Raises InputError without Polars."""
@@ -531,9 +531,10 @@ class WeightedDatabase(ABC):
 
     def to_csv(self, path: str | Path) -> None:
         """Write the points with ``weight`` as text; missing categories are empty cells."""
-        from tacit.database.tables import write_csv  # noqa: PLC0415
+        from tacit.database.tables import write_table  # noqa: PLC0415
 
-        write_csv(self.to_arrow(), Path(path))
+        file = Path(path)
+        write_table(self.to_arrow(), file if file.suffix else file.with_suffix(".csv"))
 
     def metadata(self) -> dict[str, Any] | None:
         """Return what a file needs beside the points so that the database can be loaded again, or None."""

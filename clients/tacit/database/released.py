@@ -146,6 +146,10 @@ class ReleasedDatabase(WeightedDatabase):
     @cached_property
     def problem(self) -> WeightProblem:
         """What the weights are fitted to."""
+        found = self.histograms
+        at_points = None
+        if found is not None:
+            at_points = Histograms(found.indicators(self.domain, self.locations), found.shares, found.noise)
         return WeightProblem.of(
             self.features(self.locations),
             self.embedding,
@@ -154,7 +158,7 @@ class ReleasedDatabase(WeightedDatabase):
             weighting=self.weighting,
             l1_max=self.l1_max,
             chosen=self.chosen_weights,
-            histograms=self._histograms_at_points(),
+            histograms=at_points,
             ridge=RIDGES[self.ridge],
         )
 
@@ -251,12 +255,6 @@ class ReleasedDatabase(WeightedDatabase):
             reach = REACH * self.kernel.bandwidth * (column.upper - column.lower)
             found[column.name] = np.maximum(own - reach, column.lower), np.minimum(own + reach, column.upper)
         return found
-
-    def _histograms_at_points(self) -> Histograms | None:
-        found = self.histograms
-        if found is None:
-            return None
-        return Histograms(found.indicators(self.domain, self.locations), found.shares, found.noise)
 
     @property
     def fit(self) -> SimplexFit:
@@ -415,7 +413,7 @@ class ReleasedDatabase(WeightedDatabase):
         """Return what a file needs beside the points so that the database can be loaded again."""
         from tacit.database.tables import FORMAT, PLAIN_FIELDS  # noqa: PLC0415 (Arrow loads where it is needed)
 
-        kernel, chosen = self.kernel, self.chosen_weights
+        kernel, chosen, found = self.kernel, self.chosen_weights, self.histograms
         return {
             "format": FORMAT,
             "domain": self.domain.model_dump(mode="json"),
@@ -427,7 +425,14 @@ class ReleasedDatabase(WeightedDatabase):
             "embedding": self.embedding.tolist(),
             "ridge": self.ridge,
             "features": self._features_fields(),
-            "histograms": self._histogram_fields(),
+            "histograms": None
+            if found is None
+            else {
+                "bins": found.bins,
+                "shares": found.by_column(self.domain),
+                "noise": found.noise,
+                "whole": list(found.whole),
+            },
             "chosen_weights": None if chosen is None else chosen.tolist(),
             **{name: getattr(self, name) for name in PLAIN_FIELDS},
             "warnings": list(self.warnings),
@@ -445,17 +450,6 @@ class ReleasedDatabase(WeightedDatabase):
             rows = decode_locations(self.domain, features.locations)
             return {"locations": [list(row.values()) for row in rows], "ridge": features.ridge}
         raise TypeError("a database has random features or those of points")
-
-    def _histogram_fields(self) -> dict[str, Any] | None:
-        found = self.histograms
-        if found is None:
-            return None
-        return {
-            "bins": found.bins,
-            "shares": found.by_column(self.domain),
-            "noise": found.noise,
-            "whole": list(found.whole),
-        }
 
     @classmethod
     def load(cls, path: str | Path) -> "ReleasedDatabase":
@@ -728,7 +722,13 @@ def table_mean(database: "ReleasedDatabase", table: Any) -> TableMean:
 def _compare_databases(
     database: "ReleasedDatabase", other: "ReleasedDatabase", alpha: float, null: Null
 ) -> DatabaseComparison:
-    _require_same_features(database, other)
+    if database.domain != other.domain or database.kernel != other.kernel:
+        raise InputError("both databases need the same columns, bounds and kernel")
+    if not _same_features(database.features, other.features):
+        raise InputError(
+            "both databases need the same points: release them in one study, or with the same public points; "
+            "mmd() takes any, without a test"
+        )
     pair = _released(database), _released(other)
     method = "MMD of two releases, noise of both"
     if database.histograms is not None:
@@ -800,16 +800,6 @@ def _noise(database: "ReleasedDatabase") -> Noise:
             "a database that was drawn has no noise of known law: mmd() compares it, without a test"
         )
     return Noise(database.noise, database.noise_law)
-
-
-def _require_same_features(database: "ReleasedDatabase", other: "ReleasedDatabase") -> None:
-    if database.domain != other.domain or database.kernel != other.kernel:
-        raise InputError("both databases need the same columns, bounds and kernel")
-    if not _same_features(database.features, other.features):
-        raise InputError(
-            "both databases need the same points: release them in one study, or with the same public points; "
-            "mmd() takes any, without a test"
-        )
 
 
 def _same_features(own: FeatureMap, theirs: FeatureMap) -> bool:

@@ -15,29 +15,27 @@ from pyarrow import parquet
 from tacit.atomic_write import written_whole
 from tacit.database.columns import Columns, Floats, locations_of
 from tacit.database.weights import NoisyHistograms
-from tacit.errors import InputError, pandas_module
+from tacit.errors import InputError
 from tacit_protocol.domain import Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import UNLISTED, WhitenedMeanEmbedding
 from tacit_protocol.verdicts.presentation import Bar, BarsPanel
 
 if TYPE_CHECKING:
-    import pandas
     import polars
 
 METADATA_KEY = b"tacit.database.released"
 FORMAT = 1
 
 
-def weight_name(domain: Domain) -> str:
-    """Return the name of the weights' column: ``weight``, or ``tacit_weight`` where a column is so called."""
-    names = {column.name for column in domain.columns}
-    return "weight" if "weight" not in names else "tacit_weight"
-
-
 def points_table(domain: Domain, points: Columns, weights: Floats) -> pa.Table:
-    """Return points as an Arrow table, with a last column of weights, (J,)."""
-    return rows_table(domain, points).append_column(weight_name(domain), pa.array(weights, pa.float64()))
+    """Return points as an Arrow table, with a last column of weights, (J,).
+
+    It is called ``weight``, or ``tacit_weight`` where another column is so called.
+    """
+    taken = any(column.name == "weight" for column in domain.columns)
+    name = "tacit_weight" if taken else "weight"
+    return rows_table(domain, points).append_column(name, pa.array(weights, pa.float64()))
 
 
 def rows_table(domain: Domain, rows: Columns) -> pa.Table:
@@ -50,13 +48,6 @@ def rows_table(domain: Domain, rows: Columns) -> pa.Table:
             for column in domain.columns
         }
     )
-
-
-def pandas_frame(table: pa.Table) -> "pandas.DataFrame":
-    """Return a table as a pandas frame. Raises InputError without pandas."""
-    pandas_module()
-    frame: pandas.DataFrame = table.to_pandas()
-    return frame
 
 
 def polars_frame(table: pa.Table) -> "polars.DataFrame":
@@ -79,7 +70,10 @@ def write_parquet(table: pa.Table, metadata: dict[str, Any] | None, path: Path) 
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Write a table as Parquet, or as CSV where the name ends so. Raises InputError where it cannot be."""
+    """Write a table as Parquet, or as CSV where the name ends so. Raises InputError where it cannot be.
+
+    In CSV missing categories are empty cells, and numbers keep all their digits.
+    """
     with written_whole(path) as file:
         if path.suffix.lower() != ".csv":
             parquet.write_table(table, file)
@@ -91,11 +85,6 @@ def write_table(table: pa.Table, path: Path) -> None:
         writer.writerows(zip(*columns, strict=True))
         text.flush()
         text.detach()
-
-
-def write_csv(table: pa.Table, path: Path) -> None:
-    """Write a table as text; missing categories are empty cells. Numbers keep all their digits."""
-    write_table(table, path.with_suffix(".csv") if path.suffix == "" else path)
 
 
 PLAIN_FIELDS = (

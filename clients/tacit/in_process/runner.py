@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
+from tacit.peer_outcome import PeerOutcome
 from tacit.results import Result, result_from
 from tacit_protocol.domain import Domain, EncodedChunk, PooledTable, Table
 from tacit_protocol.messages.encoding import digest, encode
@@ -35,13 +36,16 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.masking import masked, roster_of
 from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
-from tacit_protocol.signing import draw_mask_secret, mask_public_hex
+from tacit_protocol.signing import PrivateKey, certify, draw_mask_secret, mask_public_hex
 
 if TYPE_CHECKING:
     from tacit_protocol.features.cell_counts import CellGrid
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
+
+OWNER = "owner"
+"""Name of the one owner of a study that has but one."""
 
 Setting = Literal["owners", "curator"]
 
@@ -225,14 +229,64 @@ def in_two_rounds(
     receiver = relay.receiver.name
     if relay.sealed:
         raise StudyError("what the receiver of a sealed release finds stays with it: ask for mode peer")
+    sent = _first_round(procedure, relay, study, held, noise)
+    answer = procedure.privatise(study, combined(procedure, study, sent, held[receiver]).summary, noise)
+    check_own_release(procedure, study, receiver, answer)
+    return sent | {receiver: answer}
+
+
+def _first_round(
+    procedure: Procedure, relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
+) -> dict[str, Release]:
     sent = {}
     for owner in relay.senders:
         own = procedure.privatise(study, procedure.summarise(study, held[owner.name]), noise)
         check_own_release(procedure, study, owner.name, own)
         sent[owner.name] = own
-    answer = procedure.privatise(study, combined(procedure, study, sent, held[receiver]).summary, noise)
-    check_own_release(procedure, study, receiver, answer)
-    return sent | {receiver: answer}
+    return sent
+
+
+def run_peer(
+    procedure: Procedure,
+    study: Study,
+    tables: Sequence[Table],
+    noise: NoiseSource,
+    progress: Progress | None = None,
+) -> PeerOutcome:
+    """Play both owners' parts where the first round is sealed to the receiver, then the tester's part.
+
+    The receiver gets a key of its own, which is drawn here and forgotten.
+
+    Raises:
+        StudyRefusedError: the procedure does not take the study.
+    """
+    key = PrivateKey.generate()
+    sealing = {"key": key.public_hex, "sealing": certify(key)}
+    receiver = study.parameters["receiver"]
+    owners = (o.model_copy(update=sealing) if o.name == receiver else o for o in study.owners)
+    study = study.model_copy(update={"owners": tuple(owners)})
+    held = held_by_senders(study, tables)
+    try:
+        procedure.check(study)
+        relay = relay_of(procedure, study)
+        if relay is None:
+            raise StudyError("this study has no receiver")
+        sent = _first_round(procedure, relay, study, held, noise)
+        found_there = combined(procedure, study, sent, held[relay.receiver.name])
+        releases: dict[str, Release] = {}
+        if relay.publishes:
+            published = procedure.privatise(study, found_there.summary, noise)
+            check_release(procedure, study, published)
+            releases[relay.receiver.name] = published
+        units = dict.fromkeys(held, sent[relay.sender.name].units)
+        verdict = conclude(procedure, study, releases, units, progress)
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+    if found_there.finding is None:
+        raise TypeError("the procedure keeps no finding")
+    finding: Any = result_from(found_there.finding, study)
+    stated: Any = result_from(verdict, study)
+    return PeerOutcome(finding, stated)
 
 
 def in_masks(procedure: Procedure, study: Study, releases: Mapping[str, Release]) -> dict[str, Release]:

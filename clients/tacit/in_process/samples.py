@@ -56,7 +56,7 @@ class Sample:
             InputError: it holds something that is not a number.
         """
         values = self.columns[name]
-        if _is_of_numbers(values):
+        if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
             return np.asarray(values, dtype=np.float64)
         held = _as_arrow(values)
         try:
@@ -153,18 +153,14 @@ def _read(sample: Any, columns: Sequence[str] | None, which: str) -> Sample:
         named: Mapping[str, npt.NDArray[Any] | pa.Array] = _array_columns(sample, columns, which)
     elif isinstance(native, nw.Series):
         own = [_own_name(native) or "x1"] if columns is None else columns
-        named = {_only(own, which): _series_values(native)}
+        if len(own) != 1:
+            raise InputError(f"{which} has 1 columns and columns= names {len(own)}")
+        named = {own[0]: _series_values(native)}
     else:
         named = _frame_columns(native, columns, which)
     if not named or not len(next(iter(named.values()))):
         raise InputError(f"{which} is empty: it needs at least one row and one column")
     return Sample(named)
-
-
-def _only(names: Sequence[str], which: str) -> str:
-    if len(names) != 1:
-        raise InputError(f"{which} has 1 columns and columns= names {len(names)}")
-    return names[0]
 
 
 def _array_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict[str, npt.NDArray[Any]]:
@@ -268,10 +264,6 @@ def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any] | pa.Array:
     except (pa.ArrowException, TypeError, OverflowError):  # objects of several types
         return _as_arrow(np.array(series.to_list(), dtype=object))
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
-def _is_of_numbers(values: npt.NDArray[Any] | pa.Array) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
 
 
 def _as_arrow(values: npt.NDArray[Any] | pa.Array) -> pa.Array:
@@ -518,7 +510,7 @@ ARGUMENTS: Mapping[str, str] = {"parameter permutations": "n_permutations"}
 
 @contextmanager
 def by_argument_names() -> Iterator[None]:
-    """Say n_permutations where a refusal would say what a study's file calls it."""
+    """Say n_permutations where a refusal would say what a study's file calls it; serves as a decorator."""
     try:
         yield
     except StudyRefusedError as error:
@@ -612,6 +604,21 @@ class Variables:
     domain: Domain
     groups: tuple[tuple[str, ...], ...]
 
+    def together(self, units: npt.ArrayLike | None, unit_rows: str) -> ArrayTable:
+        """Return the table of one party that holds all columns."""
+        return ArrayTable.of(self.sample, self.domain, units, drawing(unit_rows, units))
+
+    def apart(
+        self, units: Sequence[npt.ArrayLike | None], draws: Sequence[np.random.Generator | None]
+    ) -> list[ArrayTable]:
+        """Return a table of each variable's columns; each has units, and what draws one row of each."""
+        found = []
+        for group, unit, draw in zip(self.groups, units, draws, strict=True):
+            domain = Domain(columns=tuple(column for column in self.domain.columns if column.name in group))
+            sample = Sample({column.name: self.sample.columns[column.name] for column in domain.columns})
+            found.append(ArrayTable.of(sample, domain, unit, draw))
+        return found
+
 
 def read_variables(
     variables: Sequence[Any],
@@ -647,8 +654,12 @@ def read_variables(
         _read_variable(variable, name, named=names is not None)
         for variable, name in zip(variables, listed, strict=True)
     ]
-    if same_rows:
-        _require_same_rows(read, listed)
+    for sample, name in zip(read, listed, strict=True):
+        if same_rows and sample.rows != read[0].rows:
+            raise InputError(
+                f"{name} has {sample.rows} rows and {listed[0]} has {read[0].rows}: every variable must "
+                "describe the same rows, in the same order"
+            )
     groups = tuple(tuple(sample.columns) for sample in read)
     columns = [name for group in groups for name in group]
     if len(set(columns)) != len(columns):
@@ -663,20 +674,6 @@ def read_variables(
     joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
     (sample,) = admitted([joined], domain, missing)
     return Variables(sample, domain, groups)
-
-
-def tables_apart(
-    read: Variables,
-    units: Sequence[npt.ArrayLike | None],
-    draws: Sequence[np.random.Generator | None],
-) -> list[ArrayTable]:
-    """Return a table of each variable's columns; each has units, and what draws one row of each."""
-    found = []
-    for group, unit, draw in zip(read.groups, units, draws, strict=True):
-        domain = Domain(columns=tuple(column for column in read.domain.columns if column.name in group))
-        sample = Sample({column.name: read.sample.columns[column.name] for column in domain.columns})
-        found.append(ArrayTable.of(sample, domain, unit, draw))
-    return found
 
 
 def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tuple[Sample, Domain]:
@@ -698,15 +695,6 @@ def _read_variable(variable: Any, name: str, named: bool) -> Sample:
     if len(sample.columns) == 1:
         return Sample({name: next(iter(sample.columns.values()))})
     return Sample({f"{name}.{own.removeprefix('x')}": values for own, values in sample.columns.items()})
-
-
-def _require_same_rows(read: Sequence[Sample], names: Sequence[str]) -> None:
-    for sample, name in zip(read[1:], names[1:], strict=True):
-        if sample.rows != read[0].rows:
-            raise InputError(
-                f"{name} has {sample.rows} rows and {names[0]} has {read[0].rows}: every variable must "
-                "describe the same rows, in the same order"
-            )
 
 
 def _domain_of_variables(

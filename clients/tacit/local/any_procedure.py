@@ -1,12 +1,12 @@
 """Any procedure in one process: a built-in one, one of another distribution, or one that is being written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from tacit.errors import InputError
-from tacit.in_process.runner import Setting, owner_names, run_tables, terms
-from tacit.in_process.samples import Missing, drawing, read_tables, read_variables, tables_apart
+from tacit.in_process.runner import Setting, Terms, owner_names, run_tables, terms
+from tacit.in_process.samples import Missing, drawing, read_tables, read_variables
 from tacit.results import Result
 from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError
@@ -34,30 +34,15 @@ def run(
 
     Args:
         procedure: the name of a procedure, built in or of another distribution, or a procedure itself.
-        tables: one for each owner: an array (n,) or (n, D), a list of rows, or a column or a table of pandas,
-            Polars or Arrow. All have the same columns; but where the procedure's question is of columns
-            apart, as that of ``distance_correlation``, each has its own over the same rows in the same order.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1).
-        bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
-            an array (D, 2); or one pair, or one list of levels, for every column. Never taken from the data.
-        columns: names of an array's columns, or which columns of a table to use; not of columns apart.
-        units: the column that names a row's privacy unit, or for each table an array (n,) of units; of
-            columns apart one array (n,). By default every row is a unit.
-        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret.
-        missing: "refuse" raises where a value is missing; "encode" does what studies do.
-        alpha: level of the test, in (0, 0.5).
-        names: the owners' names, by default sample-1, sample-2, ...; parameters may name owners.
+        tables: samples; but where the procedure's question is of columns apart, as that of
+            ``distance_correlation``, each owner's own columns over the same rows in the same order.
+        columns: not of columns apart.
+        units: of columns apart one array (n,).
+        names: parameters may name owners.
         setting: "owners": each adds its own noise; "curator": one trusted party holds all tables and adds
             noise once, as it is in any case where no other may answer the procedure's studies.
-        seed: fixes public choices and simulations. Never the noise: two calls differ.
-        progress: called with the part done, in [0, 1], and the step.
-        parameters: the procedure's own, by the names that studies have for them.
 
-    Raises:
-        InputError: the tables or the bounds cannot be used, or there is no such procedure; the message says
-            what to change.
-        StudyRefusedError: the procedure does not take these parameters, or such tables.
+    Other arguments: :mod:`tacit.local`.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -72,23 +57,62 @@ def run(
         asked = procedure_named(procedure) if isinstance(procedure, str) else procedure
     except StudyError as error:
         raise InputError(str(error)) from None
-    owners = owner_names(names, len(tables))
-    if asked.question is not None and asked.question.apart:
-        if columns is not None:
-            raise InputError("each table has columns of its own: leave columns out")
-        read = read_variables(tables, bounds, None, missing)
-        draw = drawing(unit_rows, units)
-        held = tables_apart(read, [units] * len(tables), [deepcopy(draw) for _ in tables])
-    else:
-        held = read_tables(
-            tables,
-            columns,
-            units=units,
-            bounds=bounds,
-            missing=missing,
-            names=owners,
-            unit_rows=unit_rows,
-        )
     curated = setting == "curator" or "agents" not in asked.held_by
-    found: Result = run_tables(asked, held, owners, parameters, at=at, curated=curated, progress=progress)
+    found: Result
+    if asked.question is None or not asked.question.apart:
+        found = run_samples(
+            asked,
+            tables,
+            parameters,
+            at=at,
+            bounds=bounds,
+            columns=columns,
+            units=units,
+            unit_rows=unit_rows,
+            missing=missing,
+            names=names,
+            curated=curated,
+            progress=progress,
+        )
+        return found
+    owners = owner_names(names, len(tables))
+    if columns is not None:
+        raise InputError("each table has columns of its own: leave columns out")
+    draw = drawing(unit_rows, units)
+    held = read_variables(tables, bounds, None, missing).apart(
+        [units] * len(tables), [deepcopy(draw) for _ in tables]
+    )
+    found = run_tables(asked, held, owners, parameters, at=at, curated=curated, progress=progress)
     return found
+
+
+def run_samples(
+    procedure: str | Procedure,
+    samples: Sequence[Any],
+    parameters: Mapping[str, Any],
+    *,
+    at: Terms,
+    bounds: Any,
+    columns: Sequence[str] | None,
+    units: Any,
+    missing: Missing,
+    names: Sequence[str] | None,
+    unit_rows: UnitRows = "average",
+    group: str | None = None,
+    curated: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """Run the study of samples with the same columns, among them the one of the groups if it is named."""
+    owners = owner_names(names, len(samples))
+    tables = read_tables(
+        samples,
+        columns,
+        units=units,
+        bounds=bounds,
+        missing=missing,
+        names=owners,
+        unit_rows=unit_rows,
+    )
+    if group is not None and group not in {column.name for column in tables[0].domain.columns}:
+        raise InputError(f"neither samples nor bounds have a column {group!r} to take groups from")
+    return run_tables(procedure, tables, owners, parameters, at=at, curated=curated, progress=progress)

@@ -8,16 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import CountedTable, owner_names, run_tables, terms
-from tacit.in_process.samples import (
-    ArrayTable,
-    Missing,
-    array_of,
-    drawing,
-    read_columns,
-    read_tables,
-    read_variables,
-)
+from tacit.in_process.runner import OWNER, CountedTable, owner_names, run_tables, terms
+from tacit.in_process.samples import Missing, array_of, drawing, read_columns, read_variables
+from tacit.local.any_procedure import run_samples
 from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
 from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
@@ -35,9 +28,6 @@ if TYPE_CHECKING:
         StratifiedTableResult,
         SurvivalResult,
     )
-
-OWNER = "owner"
-"""Name of the one owner."""
 
 Noise = Literal["laplace", "gaussian"]
 Unlisted = Literal["cells", "last"]
@@ -65,34 +55,13 @@ def noisy_counts(
     """Release noisy counts of the cells of one column, or of the cross product of several.
 
     Args:
-        samples: one for each owner: an array of categories (n,) or (n, D), or a pandas, Polars or Arrow
-            table.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
-        noise: "laplace" (pure epsilon) or "gaussian".
-        rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
-        bounds: what is publicly known: each column's levels or (lower, upper) pair, by name, or one list of
-            levels for every column. Never taken from the data.
-        cuts: inner edges of each numeric column, by name.
-        unlisted: whether other and missing values have "cells" of their own, or count with the "last" level.
-        aggregation: "separate", or "masked": only the sum of all samples' tables is read, with shares of one
-            noise, as owners do who show nobody their own; needs ``noise="gaussian"`` and ``colluders``.
-        colluders: of how many samples' owners it is reckoned that they collude with the tester; where masked.
-        columns: which columns of a table to count; by default all.
-        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
-            rows are averaged.
-        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
-            own, or as ``unlisted`` says, and warns with the share.
-        alpha: the intervals have confidence 1 - alpha.
-        names: the owners' names.
+        samples: arrays may be of categories.
         seed: has no effect on the noise.
 
-    Returns:
-        A frozen result with ``table`` and ``to_pandas()``.
+    Other arguments: :mod:`tacit.local`.
 
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
+    Returns:
+        A result with ``table`` and ``to_pandas()``.
 
     Example:
         >>> import tacit.local
@@ -100,14 +69,16 @@ def noisy_counts(
         >>> result.table.shape
         (4,)
     """
-    at = terms(epsilon, delta, alpha, seed)
-    held = read_tables(samples, columns, units=units, bounds=bounds, missing=missing)
-    found: NoisyCountsResult = run_tables(
+    found: NoisyCountsResult = run_samples(
         "noisy_counts",
-        held,
-        owner_names(names, len(samples)),
+        samples,
         _parameters(noise, rho, cuts, unlisted) | {"aggregation": aggregation, "colluders": colluders},
-        at=at,
+        at=terms(epsilon, delta, alpha, seed),
+        bounds=bounds,
+        columns=columns,
+        units=units,
+        missing=missing,
+        names=names,
     )
     return found
 
@@ -133,31 +104,9 @@ def homogeneity(
     """Test privately whether two or more owners' categories have one distribution.
 
     Args:
-        samples: one for each owner, as in :func:`noisy_counts`; or, without ``bounds``, the counts
-            themselves: arrays of whole numbers of one shape.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
-        noise: "laplace" (pure epsilon) or "gaussian".
-        rho: as in :func:`noisy_counts`.
-        bounds: as in :func:`noisy_counts`; None where the samples are counts.
-        cuts: as in :func:`noisy_counts`.
-        unlisted: as in :func:`noisy_counts`.
-        columns: as in :func:`noisy_counts`.
-        units: as in :func:`noisy_counts`.
-        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
-            own, or as ``unlisted`` says, and warns with the share.
-        alpha: level of the test, in (0, 0.5).
-        n_replicates: simulated null statistics, at least 999; chosen by default.
-        names: the owners' names.
-        seed: fixes the simulated null distribution. Never the noise: two calls differ.
-        progress: called with the part done, in [0, 1], and the step.
+        samples: or, without ``bounds``, the counts themselves: arrays of whole numbers of one shape.
 
-    Returns:
-        A frozen result that unpacks into ``statistic, pvalue``.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
+    Other arguments: :mod:`tacit.local`.
 
     Example:
         >>> import tacit.local
@@ -166,18 +115,29 @@ def homogeneity(
         True
     """
     at = terms(epsilon, delta, alpha, seed)
+    found: HomogeneityResult
     if bounds is None:
-        held, unlisted = _counted(samples, units), "last"
+        found = run_tables(
+            "homogeneity",
+            _counted(samples, units),
+            owner_names(names, len(samples)),
+            _parameters(noise, rho, cuts, "last", n_replicates),
+            at=at,
+            progress=progress,
+        )
     else:
-        held = read_tables(samples, columns, units=units, bounds=bounds, missing=missing)
-    found: HomogeneityResult = run_tables(
-        "homogeneity",
-        held,
-        owner_names(names, len(samples)),
-        _parameters(noise, rho, cuts, unlisted, n_replicates),
-        at=at,
-        progress=progress,
-    )
+        found = run_samples(
+            "homogeneity",
+            samples,
+            _parameters(noise, rho, cuts, unlisted, n_replicates),
+            at=at,
+            bounds=bounds,
+            columns=columns,
+            units=units,
+            missing=missing,
+            names=names,
+            progress=progress,
+        )
     return found
 
 
@@ -202,35 +162,15 @@ def independence_table(
     """Test privately whether categories are independent, by a noisy contingency table.
 
     Args:
-        variables: two or more columns over the same rows, each an array (n,) or a column of pandas, Polars
-            or Arrow; or, without ``bounds``, one table of counts, with an axis for each variable. Or what
-            :func:`randomise_column` released, and one column, or a table, of another owner, whose ``bounds``
-            are given.
-        epsilon: budget to spend, greater than 0.
-        delta: budget to spend, in [0, 1); only Gaussian noise uses it.
-        noise: "laplace" (pure epsilon) or "gaussian".
-        rho: as in :func:`noisy_counts`.
-        bounds: a list with each variable's levels or (lower, upper) pair, or by name; None where the table
-            is counts. Never taken from the data.
-        cuts: inner edges of each numeric column, by name.
-        unlisted: as in :func:`noisy_counts`.
-        units: (n,), each row's privacy unit; by default every row is a unit.
-        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
-            where units have several rows: of averages the test is conservative.
-        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
-            own, or as ``unlisted`` says, and warns with the share.
-        alpha: level of the test, in (0, 0.5).
-        n_replicates: simulated null statistics, at least 999; chosen by default.
-        names: the variables' names, by default x1, x2, ... or their own.
-        seed: fixes the simulated null distribution. Never the noise: two calls differ.
-        progress: called with the part done, in [0, 1], and the step.
+        variables: two or more columns; or, without ``bounds``, one table of counts, with an axis for each
+            variable. Or what :func:`randomise_column` released, and one column, or a table, of another owner,
+            whose ``bounds`` are given.
+        epsilon: budget to spend, as delta.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``, with Cramér's V and its interval.
-
-    Raises:
-        InputError: the variables or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
+        A test, with Cramér's V and its interval.
 
     Example:
         >>> import tacit.local
@@ -239,28 +179,27 @@ def independence_table(
         True
     """
     at = terms(epsilon, delta, alpha, seed)
+    found: IndependenceTableResult
     if variables and isinstance(variables[0], RandomisedColumn):
         if len(variables) != 2:
             raise InputError("beside a randomised column, pass one column, or a table of several")
-        sample, domain = read_columns(variables[1], "y", bounds, missing)
-        found: IndependenceTableResult = run_beside(
+        found = run_beside(
             "independence_table",
             variables[0],
-            (sample, domain),
+            read_columns(variables[1], "y", bounds, missing),
             _parameters(noise, rho, cuts, unlisted, n_replicates),
-            given=(delta, units, names),
+            given=(units, names),
             at=at,
         )
         return found
     held: Sequence[Table]
-    draw = drawing(unit_rows, units)
     if bounds is None:
         if len(variables) != 1:
             raise InputError("without bounds, pass one table of counts; or say each variable's levels")
+        drawing(unit_rows, units)  # refuses to draw rows of counts
         held, unlisted = _counted(variables, units, names), "last"
     else:
-        read = read_variables(variables, bounds, names, missing)
-        held = [ArrayTable.of(read.sample, read.domain, units, draw)]
+        held = [read_variables(variables, bounds, names, missing).together(units, unit_rows)]
     found = run_tables(
         "independence_table",
         held,
@@ -298,37 +237,19 @@ def stratified_table(
     owners neither makes a difference nor hides one. No curator is needed.
 
     Args:
-        samples: one for each owner: a pandas, Polars or Arrow table, or an array (n, D); or, without
-            ``bounds``, the counts themselves: arrays (groups, outcomes) or (groups, outcomes, ...).
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
+        samples: or, without ``bounds``, the counts themselves: arrays (groups, outcomes) or
+            (groups, outcomes, ...).
         group: name of the column of the groups; by default the first one. Or what :func:`randomise_column`
             released of them, beside one sample of another owner: effects are of the groups themselves.
         outcome: name of the column that they may differ in; by default the first of the others.
         event: the outcome's level whose risk is compared; by default the last one of two, each of more.
-        noise: "laplace" (pure epsilon) or "gaussian".
-        rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
-        bounds: what is publicly known: each column's levels or (lower, upper) pair, by name. Never taken from
-            the data.
-        cuts: inner edges of each numeric column that stratifies, by name.
-        columns: which columns of a table to take; by default all. All but two stratify.
-        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
-            rows are averaged.
-        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
-            own, or as ``unlisted`` says, and warns with the share.
-        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
-        n_replicates: simulated null statistics, at least 999; chosen by default.
-        names: the owners' names.
-        seed: fixes the simulated null distribution. Never the noise: two calls differ.
-        progress: called with the part done, in [0, 1], and the step.
+        columns: all but two stratify.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``, with ``odds_ratio`` and its ``interval``,
-        ``effects``, ``effects_by_owner`` and ``heterogeneity_pvalue``.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
+        A test, with ``odds_ratio`` and its ``interval``, ``effects``, ``effects_by_owner`` and
+        ``heterogeneity_pvalue``.
 
     Example:
         >>> import tacit.local
@@ -338,32 +259,40 @@ def stratified_table(
         True
     """
     at = terms(epsilon, delta, alpha, seed)
+    parameters = _parameters(noise, rho, cuts, "cells" if bounds is not None else "last", n_replicates)
+    parameters |= {"outcome": outcome, "event": event}
+    found: StratifiedTableResult
     if isinstance(group, RandomisedColumn):
-        found: StratifiedTableResult = run_beside(
+        found = run_beside(
             "stratified_table",
             group,
             one_sample(samples, bounds, columns, missing),
-            _parameters(noise, rho, cuts, "cells", n_replicates)
-            | {"group": group.column.name, "outcome": outcome, "event": event},
-            given=(delta, units, names),
+            parameters | {"group": group.column.name},
+            given=(units, names),
             at=at,
         )
-        return found
-    unlisted: Unlisted = "cells" if bounds is not None else "last"
-    held = (
-        _counted(samples, units)
-        if bounds is None
-        else read_tables(samples, columns, units=units, bounds=bounds, missing=missing)
-    )
-    chosen = {"group": group, "outcome": outcome, "event": event}
-    found = run_tables(
-        "stratified_table",
-        held,
-        owner_names(names, len(samples)),
-        _parameters(noise, rho, cuts, unlisted, n_replicates) | chosen,
-        at=at,
-        progress=progress,
-    )
+    elif bounds is None:
+        found = run_tables(
+            "stratified_table",
+            _counted(samples, units),
+            owner_names(names, len(samples)),
+            parameters | {"group": group},
+            at=at,
+            progress=progress,
+        )
+    else:
+        found = run_samples(
+            "stratified_table",
+            samples,
+            parameters | {"group": group},
+            at=at,
+            bounds=bounds,
+            columns=columns,
+            units=units,
+            missing=missing,
+            names=names,
+            progress=progress,
+        )
     return found
 
 
@@ -396,41 +325,23 @@ def survival(
     is needed.
 
     Args:
-        samples: one for each owner: a pandas, Polars or Arrow table.
         time: name of the column of times, until the event or until a unit was last seen.
         event: name of the column that says which of the two; it has two levels.
         intervals: ends of the public intervals of time, increasing: the first is the beginning, the last the
             end of follow-up. Times beyond them count in the first or the last interval.
-        bounds: the levels of the categorical columns, by name. Never taken from the data.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
+        bounds: the levels of the categorical columns, by name.
         group: name of the column of the groups, which are compared with the first one listed; None for one
             curve. Or what :func:`randomise_column` released of them, beside one sample of another owner:
             curves and effects are of the groups themselves.
         event_level: the level that means the event; by default the last one listed.
         strata: further columns that stratify within owners.
-        noise: "laplace" (pure epsilon) or "gaussian".
-        rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
-        aggregation: "separate", or "masked", as in :func:`noisy_counts`: one table of all owners' units, and
-            no finding within owners.
-        colluders: as in :func:`noisy_counts`.
-        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
-            rows are averaged.
-        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
-            own, or as ``unlisted`` says, and warns with the share.
-        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
-        n_replicates: simulated null statistics, at least 999; chosen by default.
-        names: the owners' names.
-        seed: fixes the simulations. Never the noise: two calls differ.
-        progress: called with the part done, in [0, 1], and the step.
+        aggregation: masked, one table of all owners' units, and no finding within owners.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result with ``curves``, and with groups ``effects`` (hazard ratios, differences of restricted
-        means) and ``hazard_ratio``; it then unpacks into ``statistic, pvalue``.
-
-    Raises:
-        InputError: the samples, the intervals or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
+        A result with ``curves``, and with groups ``effects`` (hazard ratios, differences of restricted means)
+        and ``hazard_ratio``: then it is a test.
 
     Example:
         >>> import tacit.local
@@ -451,30 +362,33 @@ def survival(
         raise InputError(
             f"the bounds of {time!r} are the first and the last of intervals: leave it out of bounds"
         )
-    named = group.column.name if isinstance(group, RandomisedColumn) else group
     columns = [time, event, *([group] if isinstance(group, str) else []), *strata]
     known = {time: (edges[0], edges[-1])} | {name: list(levels) for name, levels in bounds.items()}
-    chosen = {"time": time, "event": event, "group": named, "event_level": event_level}
+    parameters = _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
+    parameters |= {"time": time, "event": event, "event_level": event_level}
+    found: SurvivalResult
     if isinstance(group, RandomisedColumn):
-        found: SurvivalResult = run_beside(
+        found = run_beside(
             "survival",
             group,
             one_sample(samples, known, columns, missing),
-            _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
-            given=(delta, units, names),
+            parameters | {"group": group.column.name},
+            given=(units, names),
             at=at,
         )
-        return found
-    found = run_tables(
-        "survival",
-        read_tables(samples, columns, units=units, bounds=known, missing=missing),
-        owner_names(names, len(samples)),
-        _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
-        | chosen
-        | {"aggregation": aggregation, "colluders": colluders},
-        at=at,
-        progress=progress,
-    )
+    else:
+        found = run_samples(
+            "survival",
+            samples,
+            parameters | {"group": group, "aggregation": aggregation, "colluders": colluders},
+            at=at,
+            bounds=known,
+            columns=columns,
+            units=units,
+            missing=missing,
+            names=names,
+            progress=progress,
+        )
     return found
 
 
@@ -536,22 +450,16 @@ def identity(
     Args:
         counts: (k,) whole counts of units by cell, at least two cells.
         q: (k,) the known distribution; adds to 1. A cell of probability 0 may be counted.
-        epsilon: budget to spend, greater than 0.
+        epsilon: budget to spend, as delta.
         method: ``mcgof`` (noisy counts), ``zcdp-gof`` (Gaussian counts; needs delta), ``privit-laplace`` (one
             noisy statistic), ``privit`` (Algorithm 1: one decision) or ``repetition`` (a baseline).
-        delta: budget to spend, in [0, 1); used by zcdp-gof alone.
-        alpha: level of the test, in (0, 0.5).
-        seed: fixes the simulated null distribution. Never the noise: two calls may decide differently.
-        progress: called with the part done, in [0, 1], and the step.
-        parameters: further parameters of the procedure, such as ``distance``, ``clipping`` or ``rho``.
+        delta: used by zcdp-gof alone.
+        parameters: such as ``distance``, ``clipping`` or ``rho``.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result: statistic and p-value, or a decision and nothing finer for ``privit`` and
-        ``repetition``.
-
-    Raises:
-        InputError: the counts or the distribution cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters, or would not be private.
+        A test; or a decision and nothing finer for ``privit`` and ``repetition``.
 
     Example:
         >>> import tacit.local

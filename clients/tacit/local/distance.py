@@ -18,7 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import Aligned, Terms, local_study, run, run_tables, study_of, terms
+from tacit.in_process.runner import (
+    OWNER,
+    Aligned,
+    Terms,
+    local_study,
+    run,
+    run_peer,
+    run_tables,
+    study_of,
+    terms,
+)
 from tacit.in_process.samples import (
     FLOAT_EXACT_MAX,
     ArrayTable,
@@ -29,20 +39,17 @@ from tacit.in_process.samples import (
     is_missing,
     read_columns,
     read_variables,
-    tables_apart,
 )
 from tacit.local.randomised import RandomisedColumn
 from tacit.peer_outcome import PeerOutcome
 from tacit.results import result_from
-from tacit_protocol.domain import Domain, Table
+from tacit_protocol.domain import Domain
 from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHashes, UnitKey, canonical_id
-from tacit_protocol.messages.study import Release, Study, UnitRows
-from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
+from tacit_protocol.messages.study import UnitRows
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import Progress, StudyError, parse_parameters
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, answers_plan
-from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
-from tacit_protocol.signing import PrivateKey, certify
 
 if TYPE_CHECKING:
     from tacit.correlations import AnsweredScreeningResult, ScreeningResult
@@ -82,7 +89,7 @@ def read_two_owners(
     read = read_variables((x, y), bounds, None, missing, arguments=NAMES, same_rows=pair is None)
     if pair is None:
         shared = cast("Ids | None", units)
-        return tables_apart(read, (shared, shared), (draw, deepcopy(draw))), None
+        return read.apart((shared, shared), (draw, deepcopy(draw))), None
     key = UnitKey(secrets.token_bytes(KEY_BYTES))
     first, second = (
         _hashes(key, ids, len(read.sample.columns[group[0]]), name)
@@ -92,18 +99,7 @@ def read_two_owners(
     while column in read.sample.columns:
         column += "_"
     aligned = Aligned(column, _digest(key, first, second))
-    return tables_apart(read, (first, second), (draw, draw)), aligned
-
-
-def one_for_both(units: Units | None) -> Ids | None:
-    """Return the units of rows that are the same for both sides.
-
-    Raises:
-        InputError: each side has ids of its own.
-    """
-    if _pair(units) is not None:
-        raise InputError("one party holds both sides' columns in the same rows: pass one array of units")
-    return cast("Ids | None", units)
+    return read.apart((first, second), (draw, draw)), aligned
 
 
 def _pair(units: Units | None) -> tuple[Any, Any] | None:
@@ -177,59 +173,6 @@ def _whole(value: Any) -> bool:
     return abs(float(value)) <= FLOAT_EXACT_MAX and float(value).is_integer()
 
 
-OWNER = "owner"
-"""Name of the one owner."""
-
-
-def with_receiver(study: Study, name: str) -> Study:
-    """Return a local study whose owner of that name has a key of its own, that others may seal to."""
-    key = PrivateKey.generate()
-    owners = tuple(
-        owner.model_copy(update={"key": key.public_hex, "sealing": certify(key)})
-        if owner.name == name
-        else owner
-        for owner in study.owners
-    )
-    return study.model_copy(update={"owners": owners})
-
-
-def run_peer(
-    procedure: Procedure,
-    study: Study,
-    tables: Sequence[Table],
-    noise: NoiseSource,
-    progress: Progress | None = None,
-) -> PeerOutcome:
-    """Play both owners' parts (a table for each, in the study's order), then the tester's.
-
-    Raises:
-        StudyRefusedError: the procedure does not take the study.
-    """
-    held = {owner.name: table for owner, table in zip(study.owners, tables, strict=True)}
-    try:
-        procedure.check(study)
-        relay = relay_of(procedure, study)
-        if relay is None:
-            raise StudyError("this study has no receiver")
-        sent = procedure.privatise(study, procedure.summarise(study, held[relay.sender.name]), noise)
-        check_own_release(procedure, study, relay.sender.name, sent)
-        found_there = combined(procedure, study, {relay.sender.name: sent}, held[relay.receiver.name])
-        releases: dict[str, Release] = {}
-        if relay.publishes:
-            published = procedure.privatise(study, found_there.summary, noise)
-            check_release(procedure, study, published)
-            releases[relay.receiver.name] = published
-        units = dict.fromkeys(held, sent.units)
-        verdict = conclude(procedure, study, releases, units, progress)
-    except StudyError as error:
-        raise StudyRefusedError(str(error)) from error
-    if found_there.finding is None:
-        raise TypeError("the procedure keeps no finding")
-    finding: Any = result_from(found_there.finding, study)
-    stated: Any = result_from(verdict, study)
-    return PeerOutcome(finding, stated)
-
-
 CorrelationMethod = Literal[
     "auto",
     "two-round",
@@ -267,6 +210,7 @@ def distance_correlation(
 ) -> "AnsweredCorrelationResult | DistanceCorrelationResult": ...
 
 
+@by_argument_names()
 def distance_correlation(
     x: Any,
     y: Any,
@@ -294,8 +238,7 @@ def distance_correlation(
         x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow;
             or what :func:`randomise_column` released, which costs its owner nothing more.
         y: the other owner's, over the same rows in the same order, unless ``units`` holds ids.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); above 0 for "sketch", "pnc" and mode="curator".
+        delta: above 0 for "sketch", "pnc" and mode="curator".
         method: "two-round": the owner of ``x`` (or of the columns of fewer categories) releases a randomised
             answer of every row, and the other counts its own cells beside them, with noise. "one-round": both
             release randomised answers. "sketch": sums of features over public buckets. "pnc" or
@@ -306,35 +249,21 @@ def distance_correlation(
             estimates and a decision), "aggregate" (blocks that reject) and "table" (cells between private
             quantiles), the last two with a p-value, and pure. "peer", with pnc: the owner of ``x`` adds
             noise, and that of ``y`` sets it against its exact columns, for itself.
-        categories: cells of a numeric column, 2 to 4, of "two-round", "one-round" and "table".
+        categories: of "two-round", "one-round" and "table".
         n_projections: directions for an owner of several numeric columns; chosen by default.
         n_features: frequencies for each direction, with "sketch"; chosen by default.
-        n_permutations: random permutations of the test; chosen by default.
-        bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
-            levels each; or by column name; or one pair for every column. Never taken from the data. Columns
-            of arrays are named x and y, or x.1, x.2, ...
-        alpha: level of the test, in (0, 0.5).
-        units: (n,), each row's privacy unit; by default every row is a unit. Or a pair of arrays with the ids
-            of the units of ``x``'s rows and of ``y``'s, which are then matched by id and need be neither in
-            one order nor as many; both sides must hold the same units.
-        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
-            where numbers of rows differ: averages of independent columns depend on each other through them.
-            A side with ids of its own draws its own rows.
-        missing: "refuse" raises where a value is missing; "encode" does what studies do.
-        seed: fixes buckets, directions and permutations. Never the noise: two calls differ.
-        progress: called with the part done, in [0, 1], and the step.
-        parameters: further parameters of the procedure, such as ``test`` with mode="curator", and
-            ``publish`` with mode="peer": whether the receiver releases a private covariance.
+        bounds: as of variables. Columns of arrays are named x and y, or x.1, x.2, ...
+        units: as of variables; or a pair of arrays with the ids of the units of ``x``'s rows and of ``y``'s,
+            which are then matched by id and need be neither in one order nor as many; both sides must hold
+            the same units, and each draws its own rows.
+        parameters: such as ``test`` with mode="curator", and ``publish`` with mode="peer": whether the
+            receiver releases a private covariance.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``; with mode="curator" and permutations one that
-        cannot be unpacked, since its decision has no p-value; with mode="peer" what the receiver finds and
-        what everybody learns.
-
-    Raises:
-        InputError: the columns, the bounds or the ids cannot be used, or mode="curator" is given what it does
-            not take; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
+        A test; with mode="curator" and permutations a result that cannot be unpacked, since its decision has
+        no p-value; with mode="peer" what the receiver finds and what everybody learns.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -356,57 +285,44 @@ def distance_correlation(
             terms(epsilon, 0.0, alpha, seed),
             progress,
         )
+    asked: dict[str, Any] = {
+        "method": None if method == "auto" else method,
+        "categories": categories,
+        "permutations": n_permutations,
+    }
     if mode == "curator":
         if method not in ("auto", *CURATED_METHODS) or {n_projections, n_features} != {None}:
             raise InputError(
                 'mode="curator" has the methods "permutation", "aggregate" and "table", and neither '
                 "n_projections nor n_features: leave them out"
             )
-        shared = one_for_both(units)
+        if _pair(units) is not None:
+            raise InputError("one party holds both sides' columns in the same rows: pass one array of units")
         read = read_variables((x, y), bounds, None, missing, arguments=NAMES)
-        table = ArrayTable.of(read.sample, read.domain, shared, drawing(unit_rows, shared))
-        asked: dict[str, Any] = {
-            "groups": [list(group) for group in read.groups],
-            "permutations": n_permutations,
-            "categories": categories,
-            "method": None if method == "auto" else method,
-        }
-        with by_argument_names():
-            return run_tables(
-                "curated_distance_correlation",
-                [table],
-                [OWNER],
-                asked | parameters,
-                at=at,
-                progress=progress,
-            )
-    tables, aligned = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
+        return run_tables(
+            "curated_distance_correlation",
+            [read.together(cast("Ids | None", units), unit_rows)],
+            [OWNER],
+            {"groups": [list(group) for group in read.groups]} | asked | parameters,
+            at=at,
+            progress=progress,
+        )
     if mode == "peer":
         parameters = {"receiver": CORRELATION_OWNERS[1]} | parameters
-        method = "pnc" if method == "auto" else method
+        asked["method"] = asked["method"] or "pnc"
+    tables, aligned = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     procedure = procedure_named("distance_correlation")
-    asked = {
-        "method": None if method == "auto" else method,
-        "mode": mode,
-        "categories": categories,
-        "n_projections": n_projections,
-        "n_features": n_features,
-        "permutations": n_permutations,
-    }
     study = study_of(
         procedure,
         tables,
         CORRELATION_OWNERS,
-        asked | parameters,
+        asked | {"mode": mode, "n_projections": n_projections, "n_features": n_features} | parameters,
         at=at,
         aligned=aligned,
         unit_rows=unit_rows,
     )
-    with by_argument_names():
-        if mode == "peer":
-            study = with_receiver(study, str(parameters["receiver"]))
-            return run_peer(procedure, study, tables, OpenDPNoise(), progress)
-        return run(procedure, study, tables, OpenDPNoise(), progress)
+    play = run_peer if mode == "peer" else run
+    return play(procedure, study, tables, OpenDPNoise(), progress)
 
 
 def _beside_answers(
@@ -449,6 +365,7 @@ SCREENING_OWNERS = ("columns-owner", "outcome-owner")
 """Names of the two owners."""
 
 
+@by_argument_names()
 def screening(
     x: Any,
     y: Any,
@@ -471,12 +388,11 @@ def screening(
     """Find which of one owner's columns depend on another owner's outcome, privately.
 
     Args:
-        x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
+        x: one owner's columns, as of :func:`distance_correlation`.
         y: the outcome, or several, of the other owner, over the same rows in the same order, unless ``units``
             holds ids.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); above 0 with ``matrix``. It pays for Gaussian noise
-            of the counts, where that is less: where ``x`` has many columns.
+        delta: above 0 with ``matrix``. It pays for Gaussian noise of the counts, where that is less: where
+            ``x`` has many columns.
         method: "two-round": the owner of ``y`` releases a randomised answer of every row, and that of ``x``
             counts its columns' cells beside them, with noise. "one-round": both release randomised answers,
             of the pair of columns that a row is dealt to.
@@ -484,30 +400,16 @@ def screening(
             which finds more and needs p-values that are independent or positively dependent.
         matrix: estimate the distance correlations of all columns with each other: both owners then release
             sketches, sums of features over public buckets, which find far fewer columns than answers.
-        categories: cells of a numeric column, 2 to 4, of answers; chosen by default.
-        n_permutations: random permutations, or simulations, of the tests; by default enough for the number of
-            pairs.
-        bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
-            levels each; or by column name; or one pair for every column. Never taken from the data. Columns
-            of arrays are named x.1, x.2, ... and y.
-        alpha: level of the false discovery rate, in (0, 0.5).
-        units: (n,), each row's privacy unit; by default every row is a unit. Or a pair of arrays with the ids
-            of the units of ``x``'s rows and of ``y``'s, which are then matched by id and need be neither in
-            one order nor as many; both sides must hold the same units.
-        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
-            where numbers of rows differ: averages of independent columns depend on each other through them.
-            A side with ids of its own draws its own rows.
-        missing: "refuse" raises where a value is missing; "encode" does what studies do.
-        seed: fixes how rows are dealt out, buckets, permutations and simulations. Never the noise: two calls
-            differ.
-        progress: called with the part done, in [0, 1], and the step.
+        n_permutations: by default enough for the number of pairs.
+        bounds: as of variables. Columns of arrays are named x.1, x.2, ... and y.
+        alpha: level of the false discovery rate.
+        units: as of :func:`distance_correlation`.
+        seed: fixes how rows are dealt out too.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result with the ranked pairs.
-
-    Raises:
-        InputError: the columns, the bounds or the ids cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
+        A result with the ranked pairs.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -518,23 +420,21 @@ def screening(
     """
     at = terms(epsilon, delta, alpha, seed)
     tables, aligned = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
-    found: AnsweredScreeningResult | ScreeningResult
-    with by_argument_names():
-        found = run_tables(
-            "screening",
-            tables,
-            SCREENING_OWNERS,
-            {
-                "outcome": SCREENING_OWNERS[1],
-                "method": method,
-                "control": control,
-                "matrix": matrix,
-                "categories": categories,
-                "permutations": n_permutations,
-            },
-            at=at,
-            aligned=aligned,
-            unit_rows=unit_rows,
-            progress=progress,
-        )
+    found: AnsweredScreeningResult | ScreeningResult = run_tables(
+        "screening",
+        tables,
+        SCREENING_OWNERS,
+        {
+            "outcome": SCREENING_OWNERS[1],
+            "method": method,
+            "control": control,
+            "matrix": matrix,
+            "categories": categories,
+            "permutations": n_permutations,
+        },
+        at=at,
+        aligned=aligned,
+        unit_rows=unit_rows,
+        progress=progress,
+    )
     return found

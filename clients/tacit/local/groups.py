@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import Terms, owner_names, run_tables, terms
-from tacit.in_process.samples import Missing, read_tables
+from tacit.in_process.runner import terms
+from tacit.in_process.samples import Missing
+from tacit.local.any_procedure import run_samples
 from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
 from tacit_protocol.procedures.masking import Aggregation
 
@@ -48,36 +49,20 @@ def group_comparison(
     groups themselves, their intervals count the randomness of the answers, and no delta is needed.
 
     Args:
-        samples: pandas, Polars or Arrow tables, one for each owner; one beside a randomised column.
+        samples: tables; one beside a randomised column.
         group: name of the column of the groups; they are compared with the first of its levels. Or what
             :func:`randomise_column` released of them, a row a unit, which costs its owner nothing more.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); 0 beside a randomised column.
-        bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
-            the data. Numbers outside count as the bound.
-        columns: which columns to compare the groups in; by default all of a table.
-        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
-            rows are averaged.
-        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
-            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
-        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
-        names: the owners' names, by default sample-1, sample-2, ...
-        seed: the study's seed. Never the noise: two calls differ.
+        columns: those to compare the groups in.
         noise: "gaussian", which needs a delta and tells of standard deviations too; "laplace", pure epsilon,
             with less noise for few columns; or "auto", which chooses by the numbers of units, groups and
             columns, epsilon and delta. Not beside a randomised column.
-        aggregation: "separate", or "masked": only the sum of all samples' covariances within themselves is
-            read, with shares of one Gaussian noise, as owners do who show nobody their own. Of two groups;
-            of a unit's rows one is drawn; no finding is of one owner.
-        colluders: of how many samples' owners it is reckoned that they collude with the tester; where masked.
+        aggregation: masked, of covariances within owners: of two groups; of a unit's rows one is drawn; no
+            finding is of one owner.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``, with ``columns``, ``effects``,
-        ``effects_by_owner`` and ``heterogeneity_pvalue``.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take such a study.
+        A test, with ``columns``, ``effects``, ``effects_by_owner`` and ``heterogeneity_pvalue``.
 
     Example:
         >>> import numpy as np, pyarrow as pa, tacit.local
@@ -92,32 +77,32 @@ def group_comparison(
         True
     """
     at = terms(epsilon, delta, alpha, seed)
+    found: GroupComparisonResult
     if isinstance(group, RandomisedColumn):
         if noise != "auto" or aggregation != "separate":
             raise InputError("sums beside a randomised group are pure: leave noise and aggregation out")
-        found: GroupComparisonResult = run_beside(
+        found = run_beside(
             "group_comparison",
             group,
             one_sample(samples, bounds, columns, missing),
             {"group": group.column.name},
-            given=(delta, units, names),
+            given=(units, names),
             at=at,
         )
-        return found
-    wanted = None if columns is None else [group, *(name for name in columns if name != group)]
-    masks = _masks(aggregation, colluders)
-    found = _asked(
-        "group_comparison",
-        samples,
-        wanted,
-        {"group": group},
-        parameters=masks | ({} if noise == "auto" else {"noise": noise}),
-        units=units,
-        bounds=bounds,
-        missing=missing,
-        names=names,
-        at=at,
-    )
+    else:
+        found = run_samples(
+            "group_comparison",
+            samples,
+            {"group": group, "noise": None if noise == "auto" else noise} | _masks(aggregation, colluders),
+            at=at,
+            bounds=bounds,
+            columns=None if columns is None else [group, *(name for name in columns if name != group)],
+            units=units,
+            missing=missing,
+            names=names,
+            unit_rows="one" if aggregation == "masked" else "average",
+            group=group,
+        )
     return found
 
 
@@ -141,33 +126,19 @@ def association(
     What differs between owners neither makes an association nor hides one. No curator is needed.
 
     Args:
-        samples: pandas, Polars or Arrow tables, one for each owner.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1).
-        bounds: what is publicly known: each column's (lower, upper) pair or levels, by name; levels count in
-            the order given. Never taken from the data. Numbers outside count as the bound.
-        columns: two to twenty columns, every pair of which is looked at; by default all of a table.
-        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
-            rows are averaged.
-        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
-            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
-        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
-        names: the owners' names, by default sample-1, sample-2, ...
-        seed: the study's seed. Never the noise: two calls differ.
+        samples: tables.
+        bounds: levels count in the order given.
+        columns: two to twenty, every pair of which is looked at.
         noise: "gaussian", which needs a delta and tells of numbers' own correlation too; "laplace", pure
             epsilon, of ranks alone, with less noise for few columns; or "auto", which chooses by the numbers
             of units and columns, epsilon and delta.
-        aggregation: "separate", or "masked", as in :func:`group_comparison`: a correlation has no interval,
-            and what is no trend is not seen.
-        colluders: as in :func:`group_comparison`.
+        aggregation: masked, as of :func:`group_comparison`: a correlation has no interval, and what is no
+            trend is not seen.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``, with ``pairs``, ``effects``,
-        ``effects_by_owner`` and ``heterogeneity_pvalue``.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take such a study.
+        A test, with ``pairs``, ``effects``, ``effects_by_owner`` and ``heterogeneity_pvalue``.
 
     Example:
         >>> import numpy as np, pyarrow as pa, tacit.local
@@ -181,19 +152,17 @@ def association(
         >>> result.reject
         True
     """
-    at = terms(epsilon, delta, alpha, seed)
-    masks = _masks(aggregation, colluders)
-    found: AssociationResult = _asked(
+    found: AssociationResult = run_samples(
         "association",
         samples,
-        columns,
-        {},
-        parameters=masks | ({} if noise == "auto" else {"noise": noise}),
-        units=units,
+        {"noise": None if noise == "auto" else noise} | _masks(aggregation, colluders),
+        at=terms(epsilon, delta, alpha, seed),
         bounds=bounds,
+        columns=columns,
+        units=units,
         missing=missing,
         names=names,
-        at=at,
+        unit_rows="one" if aggregation == "masked" else "average",
     )
     return found
 
@@ -220,38 +189,26 @@ def aggregated_test(
     Pure epsilon unless masked, with no curator; what differs between owners makes no difference.
 
     Args:
-        samples: pandas, Polars or Arrow tables, one for each owner.
+        samples: tables.
         test: "t", "welch", "mann_whitney", "brunner_munzel", "kolmogorov_smirnov", "anova", "kruskal_wallis"
             or "jonckheere" of a group and a number; "paired_t", "wilcoxon" or "sign" of two numbers, before
             and after; "pearson", "spearman" or "kendall" of two numbers; "fisher", "cochran_armitage" or
             "chi_squared" of a group and a category; "log_rank" of a time, an event and a group;
             "conditional_independence" of two columns and those that are given.
-        epsilon: budget that every owner spends, greater than 0.
         delta: budget of masked sums, above 0; others do not use it.
-        bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
-            the data. Numbers outside count as the bound.
         group: the column of the groups; by default the first categorical one.
-        columns: the columns, in the test's order; by default all of a table.
-        units: name of a column, or one array for each sample, that tells each row's privacy unit; of a unit's
-            rows one counts, drawn by lot.
-        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
-            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
-        alpha: level of the test, in (0, 0.5); of both sides.
-        names: the owners' names, by default sample-1, sample-2, ...
-        seed: fixes the permutations. Never the blocks or the noise: two calls differ.
-        aggregation: "separate", or "masked": only the sum of all samples' votes is read, with shares of one
-            Gaussian noise, as owners do who show nobody their own. Less noise with seven honest owners or
-            more, at epsilon 1 and delta 1e-5; with fewer it hides, and sees less.
-        colluders: of how many samples' owners it is reckoned that they collude with the tester; where masked.
-        parameters: further parameters of the procedure, such as ``blocks`` and ``block_level``.
+        columns: in the test's order.
+        units: of a unit's rows one counts, drawn by lot.
+        alpha: of both sides.
+        seed: never fixes the blocks.
+        aggregation: masked, of votes: less noise with seven honest owners or more, at epsilon 1 and delta
+            1e-5; with fewer it hides, and sees less.
+        parameters: such as ``blocks`` and ``block_level``.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``, with ``direction``, ``finding`` and
-        ``votes``.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take such a study.
+        A test, with ``direction``, ``finding`` and ``votes``.
 
     Example:
         >>> import numpy as np, pyarrow as pa, tacit.local
@@ -264,19 +221,18 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
-    at = terms(epsilon, delta, alpha, seed)
-    masks = _masks(aggregation, colluders)
-    found: AggregatedTestResult = _asked(
+    found: AggregatedTestResult = run_samples(
         "aggregated_test",
         samples,
-        columns,
-        {} if group is None else {"group": group},
-        units=units,
-        parameters={"test": test} | masks | parameters,
+        {"test": test, "group": group} | _masks(aggregation, colluders) | parameters,
+        at=terms(epsilon, delta, alpha, seed),
         bounds=bounds,
+        columns=columns,
+        units=units,
         missing=missing,
         names=names,
-        at=at,
+        unit_rows="one",
+        group=group,
     )
     return found
 
@@ -296,21 +252,14 @@ def conditional_independence(
     :func:`aggregated_test`. The level is approximate: what the regression misses counts as dependence.
 
     Args:
-        samples: pandas, Polars or Arrow tables, one for each owner.
+        samples: tables.
         columns: the two columns: numbers, or categories of two levels.
         given: the columns that are given.
-        epsilon: budget that every owner spends, greater than 0.
-        bounds: what is publicly known of every column, as of :func:`aggregated_test`.
         regression: "linear"; "polynomial", of powers up to the third and products of two; "forest" or
             "boosting", which need scikit-learn.
         asked: further arguments of :func:`aggregated_test`.
 
-    Returns:
-        A frozen result that unpacks into ``statistic, pvalue``.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take such a study.
+    Other arguments: :mod:`tacit.local`.
     """
     return aggregated_test(
         *samples,
@@ -321,36 +270,3 @@ def conditional_independence(
         regression=regression,
         **asked,
     )
-
-
-def _asked(
-    procedure: str,
-    samples: Sequence[Any],
-    columns: Sequence[str] | None,
-    named: Mapping[str, str],
-    *,
-    units: str | Sequence[npt.ArrayLike] | None,
-    parameters: Mapping[str, Any] | None = None,
-    bounds: Mapping[str, Any],
-    missing: Missing,
-    names: Sequence[str] | None,
-    at: Terms,
-) -> Any:
-    """Run a study of one sample an owner; ``named`` are parameters that name columns."""
-    chosen = {**named, **(parameters or {})}
-    one = procedure == "aggregated_test" or chosen.get("aggregation") == "masked"
-    owners = owner_names(names, len(samples))
-    tables = read_tables(
-        samples,
-        columns,
-        units=units,
-        bounds=bounds,
-        missing=missing,
-        names=owners,
-        unit_rows="one" if one else "average",
-    )
-    held = {column.name for column in tables[0].domain.columns}
-    for name in named.values():
-        if name not in held:
-            raise InputError(f"neither samples nor bounds have a column {name!r} to take groups from")
-    return run_tables(procedure, tables, owners, chosen, at=at)

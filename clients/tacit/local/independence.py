@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import run_tables, terms
-from tacit.in_process.samples import (
-    ArrayTable,
-    Missing,
-    by_argument_names,
-    drawing,
-    read_variables,
-    tables_apart,
-)
+from tacit.in_process.runner import OWNER, run_tables, terms
+from tacit.in_process.samples import Missing, by_argument_names, read_variables
 from tacit_protocol.messages.study import UnitRows
 from tacit_protocol.procedures.base import Progress
 
@@ -26,10 +19,8 @@ if TYPE_CHECKING:
         MutualIndependenceResult,
     )
 
-OWNER = "owner"
-"""Name of the one owner."""
 
-
+@by_argument_names()
 def joint_independence(
     *variables: Any,
     epsilon: float,
@@ -54,43 +45,25 @@ def joint_independence(
     are independent in pairs may be jointly dependent, and the test sees it.
 
     Args:
-        variables: at least two, over the same rows: each an array (n,) or (n, D), numbers or categories, or a
-            column or a table of pandas, Polars or Arrow. A variable of several columns counts as one.
-        epsilon: budget to spend, greater than 0.
-        delta: budget to spend, in [0, 1).
-        alpha: level of the test, in (0, 0.5); at least 1 / (n_permutations + 1).
-        n_permutations: random permutations; chosen by the procedure by default.
+        variables: at least two, numbers or categories. A variable of several columns counts as one.
+        alpha: at least 1 / (n_permutations + 1).
         kernel: kernel of numeric columns; categories are compared for equality. "distance" has no bandwidth,
             and makes the test of two variables one of distance covariance; "linear" compares covariances, as
             of genotype counts 0, 1 and 2.
         bandwidth: kernel bandwidth, in units of the scaled columns, where 1 is a column's whole range; or
             several, whose kernels are averaged; chosen by the procedure by default.
-        bounds: what is publicly known: a list with each variable's bounds, a (lower, upper) pair or a list of
-            levels; or by column name; or an array (columns, 2); or one pair for every column. Never taken
-            from the data.
-        units: (n,), each row's privacy unit; by default every row is a unit.
-        unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
-            where numbers of rows differ: averages of independent columns depend on each other through them.
-        missing: "refuse" raises where a value is missing; "encode" does what studies do: a missing number
-            becomes the middle of its bounds, a missing category a level of its own.
-        seed: fixes the permutations. Never the noise: two calls may decide differently.
-        names: the variables' names, by default x1, x2, ... or a table's columns.
-        progress: called with the part done, in [0, 1], and the step.
         method: "auto" chooses by the columns, epsilon and the number of rows. "table" releases a noisy table
             of the columns' cells between private quantiles, for epsilon alone: a p-value, and correlations
             with intervals; ``categories`` says how many cells. "aggregate" tests blocks of rows and releases
             the noisy number of those that reject, for epsilon alone, with a p-value. "permutation" decides on
             all rows at once (dpdHSIC).
-        parameters: further parameters of the procedure, such as ``category_similarity``, or ``graph``, each
-            child's parents by name: are the graph's noises independent?
+        parameters: such as ``category_similarity``, or ``graph``, each child's parents by name: are the
+            graph's noises independent?
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen test, which unpacks into ``statistic, pvalue``. By "permutation" a frozen decision:
-        ``reject`` and nothing finer, because nothing finer is private.
-
-    Raises:
-        InputError: the variables or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters, or so many rows.
+        A test. By "permutation" a decision: ``reject`` and nothing finer, because nothing finer is private.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -109,15 +82,18 @@ def joint_independence(
         "permutations": n_permutations,
         "method": method,
     }
-    table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
-    found: DecisionResult | JointIndependenceResult | CellsTableResult
-    with by_argument_names():
-        found = run_tables(
-            "joint_independence", [table], [OWNER], chosen | parameters, at=at, progress=progress
-        )
+    found: DecisionResult | JointIndependenceResult | CellsTableResult = run_tables(
+        "joint_independence",
+        [read.together(units, unit_rows)],
+        [OWNER],
+        chosen | parameters,
+        at=at,
+        progress=progress,
+    )
     return found
 
 
+@by_argument_names()
 def mutual_independence(
     *columns: Any,
     epsilon: float,
@@ -139,28 +115,17 @@ def mutual_independence(
     of every row; the last counts its own cells beside them, with noise. Nothing but epsilon is spent.
 
     Args:
-        columns: three to six, over the same rows: each an array (n,), numbers or categories, or a column of
-            pandas, Polars or Arrow.
-        epsilon: budget that every owner spends, greater than 0.
+        columns: three to six: each an array (n,), numbers or categories, or a column of pandas, Polars or
+            Arrow.
         method: "two-round", or "one-round", in which the last owner answers as the others do.
-        categories: cells of a numeric column, 2 to 4; chosen by default.
-        n_permutations: simulations of each test; chosen by default.
-        bounds: what is publicly known: a list with each column's bounds, a (lower, upper) pair or a list of
-            levels; or by column name; or one pair for every column. Never taken from the data.
-        alpha: level of the test, in (0, 0.5).
-        units: (n,), each row's privacy unit; by default every row is a unit. Of several rows one counts.
-        missing: "refuse" raises where a value is missing; "encode" does what studies do.
-        seed: fixes the simulations. Never the noise: two calls differ.
-        names: the columns' names, by default x1, x2, ... or a table's columns.
-        progress: called with the part done, in [0, 1], and the step.
-        parameters: further parameters of the procedure, such as ``cuts``.
+        bounds: as of variables.
+        units: (n,); of a unit's rows one counts.
+        names: of the columns, as of variables.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``, with ``pairs`` and ``steps``.
-
-    Raises:
-        InputError: the columns or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
+        A test, with ``pairs`` and ``steps``.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -174,14 +139,12 @@ def mutual_independence(
     if any(len(group) > 1 for group in read.groups):
         raise InputError("pass one column of each owner")
     count = len(read.groups)
-    found: MutualIndependenceResult
-    with by_argument_names():
-        found = run_tables(
-            "mutual_independence",
-            tables_apart(read, [units] * count, [None] * count),
-            [f"{group[0]}-owner" for group in read.groups],
-            {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
-            at=at,
-            progress=progress,
-        )
+    found: MutualIndependenceResult = run_tables(
+        "mutual_independence",
+        read.apart([units] * count, [None] * count),
+        [f"{group[0]}-owner" for group in read.groups],
+        {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
+        at=at,
+        progress=progress,
+    )
     return found

@@ -108,22 +108,19 @@ def randomise_column(
     Args:
         x: one column: an array (n,), or a column of pandas, Polars or Arrow. A row is a unit.
         epsilon: what the release costs, greater than 0. Every later use of it costs nothing.
-        bounds: what is publicly known: a (lower, upper) pair, or a list of levels. Never taken from the data.
         categories: cells of a numeric column, 2 to 4 (to 16 with even cuts); "auto" takes 2 or 3, by epsilon
             and the number of rows.
         cuts: where a numeric column's cells end: "private", at quantiles that are bought with 15 % of
             epsilon, or "even", evenly within the bounds.
-        missing: "refuse" raises where a value is missing; with "encode" its answer is drawn blindly, as is
-            that of a level which is not listed.
+        missing: with "encode" the answer of a missing value is drawn blindly, as is that of a level which is
+            not listed.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
         The column, which :func:`distance_correlation` and :func:`independence_table` take in the place of an
         array, and :func:`group_comparison`, :func:`stratified_table` and :func:`survival` in the place of the
         group's name.
-
-    Raises:
-        InputError: the column or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: so many cells, or so few rows, cannot be randomised.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -203,18 +200,18 @@ def run_beside(
     held: tuple[Sample, Domain],
     parameters: Mapping[str, Any],
     *,
-    given: tuple[float, Any, Any],
+    given: tuple[Any, Any],
     at: Terms,
 ) -> Any:
     """Play the second round of a study, beside a column that was released before; pure epsilon.
 
-    ``given`` is delta, units and names, which have no place in it.
+    ``given`` is units and names, which have no place in it, and neither has delta.
 
     Raises:
         InputError: the rows are not those of the column.
         StudyRefusedError: the procedure does not take the study.
     """
-    if given != (0.0, None, None):
+    if (at["delta"], *given) != (0.0, None, None):
         raise InputError(
             "a randomised column stands beside one sample, a row a unit: leave delta, units and names out"
         )

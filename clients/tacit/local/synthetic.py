@@ -74,9 +74,8 @@ def release_database(
     """Release a sample once as a weighted synthetic database, which anyone may then use for ever.
 
     Args:
-        x: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of pandas, Polars or Arrow.
-        epsilon: budget to spend, greater than 0.
-        delta: budget to spend, in [0, 1); 0 means pure epsilon, by Laplace noise or an exact choice.
+        x: one sample.
+        delta: 0 means pure epsilon, by Laplace noise or an exact choice.
         method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise);
             "random-features": that of random frequencies, to which points are fitted (Algorithm 2);
             "exponential": one of the candidate databases of ``candidate_rows`` rows of few points, drawn.
@@ -84,13 +83,8 @@ def release_database(
             columns, for which a part of the budget is spent (``placement="uniform"`` draws them over the
             domain instead): 500 by default, less where columns are many. Candidates are of 10 points by
             default. Random features have ``n_frequencies`` instead.
-        bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
-            an array (D, 2); or one pair for every column. Never taken from the data.
         public: public points in place of drawn ones: rows with one value per column, in their own units.
-        columns: names of an array's columns, or which columns of a table to use.
-        units: the column that names a row's privacy unit, or an array (n,); by default every row is a unit.
-        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
-            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
+        units: a column's name, or an array (n,).
         bandwidth: kernel bandwidth in units of the scaled columns; the median distance of the points by
             default.
         whole_numbers: columns that are publicly known to hold whole numbers, with bounds that are whole:
@@ -104,16 +98,14 @@ def release_database(
         weights: "simplex", "regularised" (with ``l1_max``), "raw" or "shrunk"; see
             :class:`tacit.database.released.ReleasedDatabase`, whose ``with_weights`` changes it later.
         l1_max: bound on the L1 norm of regularised weights.
-        seed: fixes the points. Never the noise: two calls differ.
-        parameters: further parameters of the procedure, such as ``kernel`` or ``category_similarity``.
+        seed: fixes the points.
+        parameters: such as ``kernel`` or ``category_similarity``.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
         A frozen database with ``expectation``, ``probability``, ``mmd``, ``two_sample_test``, ``sample``,
         ``transform`` and ``to_parquet``, ``to_csv``, ``to_pandas``.
-
-    Raises:
-        InputError: the sample or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -126,11 +118,15 @@ def release_database(
     given = None if units is None or isinstance(units, str) else [units]
     (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given, bounds)
     domain = domain_of(bounds, list(sample.columns))
+    points = None
+    if public is not None:
+        names = [column.name for column in domain.columns]
+        points = read_samples([public], names, "public")[0].points(domain)
     chosen: dict[str, Any] = {
         "method": method,
         "n_points": n_points,
         "bandwidth": bandwidth,
-        "points": None if public is None else _public_points(public, domain),
+        "points": points,
         "whole_numbers": list(whole_numbers or ()) or None,
     }
     from_histograms = method == "subspace" and public is None
@@ -161,11 +157,6 @@ def release_database(
     if move_points:
         database = database.reduced(len(database), starts=1, seed=seed)
     return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)
-
-
-def _public_points(public: Any, domain: Domain) -> list[list[Any]]:
-    names = [column.name for column in domain.columns]
-    return read_samples([public], names, "public")[0].points(domain)
 
 
 def _whole_columns(sample: Sample, domain: Domain) -> list[str]:

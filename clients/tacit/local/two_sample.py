@@ -52,35 +52,11 @@ Statistic = Literal["auto", "noise-aware", "mmd", "max"]
 Noise = Literal["auto", "gaussian", "k-norm"]
 Release = Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"]
 
-DEFAULTS = {
-    "features": "auto",
-    "statistic": "auto",
-    "null": "auto",
-    "calibration": "tight",
-    "noise": "auto",
-}
-
 
 @overload
 def kernel_two_sample(
-    *samples: Any,
-    epsilon: float,
-    delta: float,
-    setting: Literal["curator"],
-    release: Literal["permutation"],
-    **arguments: Any,
-) -> "DecisionResult": ...
-
-
-@overload
-def kernel_two_sample(
-    *samples: Any,
-    epsilon: float,
-    delta: float,
-    setting: Literal["curator"],
-    release: Literal["aggregate", "table", "auto"],
-    **arguments: Any,
-) -> "DecisionResult | JointIndependenceResult | CellsTableResult": ...
+    *samples: Any, epsilon: float, delta: float, setting: Literal["curator"], **arguments: Any
+) -> "TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult": ...
 
 
 @overload
@@ -102,9 +78,7 @@ def kernel_two_sample(
     missing: Missing = "refuse",
     seed: int | None = None,
     names: Sequence[str] | None = None,
-    setting: Setting = "owners",
-    release: Literal["mean-covariance", "statistic"] | None = None,
-    n_permutations: int | None = None,
+    setting: Literal["owners"] = "owners",
     **parameters: Any,
 ) -> "TwoSampleResult": ...
 
@@ -135,13 +109,6 @@ def kernel_two_sample(
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
 
     Args:
-        samples: one for each owner: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of
-            pandas, Polars or Arrow.
-        epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1).
-        bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
-            an array (D, 2); or one pair for every column. Never taken from the data.
-        columns: names of an array's columns, or which columns of a table to use.
         n_features: number of features J; chosen by the procedure by default.
         features: feature map; "auto" serves most questions. "kernel", the whole kernel and no features, is
             there for ``release="permutation"`` alone.
@@ -151,31 +118,22 @@ def kernel_two_sample(
         noise: of owners who trust no one: "gaussian" on many features, which needs a delta; "k-norm", pure
             epsilon, on few of each column; or "auto", which chooses by the numbers of units and columns,
             epsilon and delta, where features are left at "auto".
-        alpha: level of the test, in (0, 0.5).
         public: a public sample with the same columns, from which the "me" features take their locations and
             the "scf" features their bandwidth.
-        units: the column that names a row's privacy unit, or for each sample an array (n,) of units; by
-            default every row is a unit.
-        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
-            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
-        seed: fixes public choices and simulations. Never the noise: two calls differ.
-        names: the owners' names, by default sample-1, sample-2, ...
         setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
             all samples, two of them, and adds noise once, for more power.
         release: what the curator releases: "auto" (the default) is "permutation", whose decision alone is
             private, or by public numbers "aggregate" or "table", with a p-value; "mean-covariance" also says
             by how much columns differ, and is taken where a parameter of it is named; or "statistic".
-        n_permutations: random permutations of ``release="permutation"``.
-        parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``; at a curator
-            also ``samples``, which pools more than two owners' samples into two.
+        n_permutations: of ``release="permutation"``.
+        parameters: such as ``bandwidth`` or ``replicates``; at a curator also ``samples``, which pools more
+            than two owners' samples into two.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``; with ``release="permutation"`` a decision,
-        which has neither; with "aggregate" or "table" a test in pure epsilon.
-
-    Raises:
-        InputError: the samples or the bounds cannot be used; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
+        A test; with ``release="permutation"`` a decision, which has neither statistic nor p-value; with
+        "aggregate" or "table" a test in pure epsilon.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -193,16 +151,13 @@ def kernel_two_sample(
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
     owners = owner_names(names, len(samples))
     tables = read_tables(samples, columns, units=units, bounds=bounds, missing=missing, names=owners)
-    given = {
-        "features": features,
-        "statistic": statistic,
-        "null": null,
-        "calibration": calibration,
-        "noise": noise,
-    }
     chosen: dict[str, Any] = {
         # What is left at its default is left to the procedure, which need not have such a choice.
-        **{name: value for name, value in given.items() if value != DEFAULTS[name]},
+        "features": None if features == "auto" else features,
+        "statistic": None if statistic == "auto" else statistic,
+        "null": None if null == "auto" else null,
+        "calibration": None if calibration == "tight" else calibration,
+        "noise": None if noise == "auto" else noise,
         "n_features": n_features,
         "release": release,
         "permutations": n_permutations,

@@ -9,7 +9,7 @@ from typing import Any
 from tacit.errors import InputError
 from tacit.in_process.runner import Setting as Where
 from tacit.planning.curve import CurvePoint, Over, PowerCurve, simulate_curve
-from tacit.planning.questions import PlanRequest, question_of_draft, units_of_draft
+from tacit.planning.questions import PlanRequest, Question, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET, ChoicePlan, SmallestPlan, choose, smallest
 from tacit.planning.simulation import RUNS, ErrorPlan, Plan, PowerPlan, Setting, simulate, sizes_of
 from tacit.studies.draft import StudyDraft
@@ -72,12 +72,9 @@ def plan_power(
     normal within the bounds, levels equally often. Tests on counts draw counts.
 
     Args:
-        n: units of each owner; one number stands for all of them, two where the procedure compares owners.
-        epsilon: what every owner would spend.
-        delta: what every owner would spend.
-        procedure: its name; the two-sample test of the ``setting`` by default.
-        bounds: what is publicly known of the columns, as in :func:`tacit.local.kernel_two_sample`. Tests of
-            dependence have two columns in [0, 1] by default; tests on counts may have ``cells`` instead.
+        n: one number stands for two owners where the procedure compares owners.
+        bounds: tests of dependence have two columns in [0, 1] by default; tests on counts may have ``cells``
+            instead.
         columns: names of the columns, where neither ``public`` nor ``bounds`` gives them.
         cells: of tests on counts without bounds: number of cells, or of a table's rows and columns.
         public: a public sample. It gets no protection: never a sample of the study itself.
@@ -91,21 +88,13 @@ def plan_power(
         shape: of a dependence: "linear", or "quadratic", which has no correlation.
         other: of tests on counts, the true probabilities of the cells, (k,) or a table, in the place of
             ``effect``.
-        alpha: level of the test.
-        runs: simulated studies, at least 1.
-        seed: fixes the simulated samples, public choices and noise.
-        progress: called with the part done, in [0, 1], and the step.
         setting: of two-sample tests: "owners", who trust no one, or "curator", who holds both samples.
-        real_noise: draw the noise of production, which no seed fixes, and not NumPy's of the same law.
-        parameters: the procedure's, such as ``n_features``, a curator's ``release``, or ``groups``, the
-            columns of each side.
+        parameters: such as ``n_features``, a curator's ``release``, or ``groups``, the columns of each side.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
         A frozen plan; ``words()`` says it in a sentence.
-
-    Raises:
-        InputError: the inputs do not fit together; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters, or so few or so many units.
 
     Example:
         >>> import tacit.local
@@ -117,9 +106,8 @@ def plan_power(
     """
     found = SoughtEffect(effect, shift, scale, shape, other)
     asked = PlanRequest(procedure, bounds, columns, public, cells, found, setting, parameters)
-    plan = _planned(
-        asked, n, epsilon, delta, alpha, runs=runs, seed=seed, progress=progress, real_noise=real_noise
-    )
+    there = _at(asked, n, epsilon, delta, alpha)
+    plan = simulate(*there, runs=runs, seed=seed, progress=progress, real_noise=real_noise).plan()
     if not isinstance(plan, PowerPlan):
         raise InputError(f"{plan.procedure} tests nothing: plan_error says how exact it is")
     return plan
@@ -139,8 +127,8 @@ def plan_error(
 ) -> ErrorPlan:
     """Estimate how exact a release is that tests nothing: ``noisy_counts`` or ``embedding_release``.
 
-    Arguments and errors are those of :func:`plan_power`, without those about effects. The error is that of
-    the release about what the owner holds, without sampling: see :class:`ErrorPlan`.
+    Arguments are those of :func:`plan_power`, without those about effects. The error is that of the release
+    about what the owner holds, without sampling: see :class:`ErrorPlan`.
 
     Example:
         >>> import tacit.local
@@ -148,10 +136,8 @@ def plan_error(
         >>> plan.error < 0.02
         True
     """
-    asked = _read_question({"procedure": procedure, **question})
-    plan = _planned(
-        asked, n, epsilon, delta, 0.05, runs=runs, seed=seed, progress=progress, real_noise=real_noise
-    )
+    there = _at(_read_question({"procedure": procedure, **question}), n, epsilon, delta, 0.05)
+    plan = simulate(*there, runs=runs, seed=seed, progress=progress, real_noise=real_noise).plan()
     if not isinstance(plan, ErrorPlan):
         raise InputError(f"{plan.procedure} is a test: use plan_power")
     return plan
@@ -177,27 +163,18 @@ def plan_curve(
         over: "epsilon" or "n".
         values: where; by default seven epsilons from .1 to 10, or numbers of units from 200 to 20 000 (from
             100 to 2000 for procedures whose time grows with their square).
-        n: units of each owner, where the curve is over epsilon.
-        epsilon: what every owner would spend, where the curve is over n.
-        delta: what every owner would spend.
-        alpha: level of the test.
-        runs: simulated studies of each point. All points have the same luck, so that they differ less.
-        seed: fixes the simulations.
+        n: where the curve is over epsilon.
+        epsilon: where the curve is over n.
+        runs: of each point. All points have the same luck, so that they differ less.
         target: a power, or an error, to be reached: where no ``values`` are given, up to four more points are
             simulated beyond the end behind which it lies, and where it is reached.
-        progress: called with the part done, in [0, 1], and the step.
-        question: what :func:`plan_power` takes beside: the procedure, columns, effect and parameters.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
         A frozen curve; ``words()`` says it, and ``svg()`` draws it.
-
-    Raises:
-        InputError: the inputs do not fit together; the message says what to change.
-        StudyRefusedError: the procedure does not take these parameters.
     """
-    asked = _read_question(question)
-    found = asked.question(n, epsilon, delta, alpha)
-    setting = Setting(sizes_of(n, found), epsilon, delta, alpha)
+    found, setting = _at(_read_question(question), n, epsilon, delta, alpha)
     return simulate_curve(
         found, over, setting, values=values, runs=runs, seed=seed, target=target, progress=progress
     )
@@ -221,14 +198,11 @@ def plan_smallest(
     Args:
         over: "epsilon" or "n".
         target: the power to be reached; of a release that tests nothing, the error not to be exceeded.
-        n: units of each owner, where epsilon is searched.
-        epsilon: what every owner would spend, where n is searched.
-        delta: what every owner would spend.
-        alpha: level of the test.
-        runs: simulated studies of each value that is tried; four times as many of the plan at the one found.
-        seed: fixes the simulations.
-        progress: called with the part done, in [0, 1], and the step.
-        question: what :func:`plan_power` takes beside: the procedure, columns, effect and parameters.
+        n: where epsilon is searched.
+        epsilon: where n is searched.
+        runs: of each value that is tried; four times as many of the plan at the one found.
+
+    Other arguments: :mod:`tacit.local`.
 
     Returns:
         A frozen plan: by the fit its power is short of the target by .02 at most, with confidence .9.
@@ -236,11 +210,8 @@ def plan_smallest(
     Raises:
         InputError: the inputs do not fit together, or nothing up to epsilon 100, or up to two million units
             (10^9 of counts), reaches the target.
-        StudyRefusedError: the procedure does not take these parameters.
     """
-    asked = _read_question(question)
-    found = asked.question(n, epsilon, delta, alpha)
-    setting = Setting(sizes_of(n, found), epsilon, delta, alpha)
+    found, setting = _at(_read_question(question), n, epsilon, delta, alpha)
     return smallest(found, over, setting, target=target, runs=runs, seed=seed, progress=progress)
 
 
@@ -259,33 +230,24 @@ def plan_choice(
     """Find the features, bandwidth or method that are best for an effect, by simulation.
 
     Args:
-        n: units of each owner.
-        epsilon: what every owner would spend.
-        delta: what every owner would spend.
-        alpha: level of the test.
         candidates: parameters of the procedure to try, such as ``[{}, {"bandwidth": 0.3}]``; by default
             numbers of features and bandwidths, or methods, beside the procedure's own defaults.
-        runs: simulated studies of each candidate, and again of the winner.
-        seed: fixes the simulations; all candidates see the same samples.
-        progress: called with the part done, in [0, 1], and the step.
-        question: what :func:`plan_power` takes beside: the procedure, columns, effect and parameters.
+        runs: of each candidate, and again of the winner; all candidates see the same samples.
+
+    Other arguments: :mod:`tacit.local`.
 
     Raises:
-        InputError: the inputs do not fit together, or no candidate is taken at this size and budget.
-        StudyRefusedError: the procedure does not take the parameters that are no candidates'.
+        InputError: no candidate is taken at this size and budget.
     """
-    asked = _read_question(question)
-    found = asked.question(n, epsilon, delta, alpha)
-    setting = Setting(sizes_of(n, found), epsilon, delta, alpha)
+    found, setting = _at(_read_question(question), n, epsilon, delta, alpha)
     return choose(found, setting, candidates=candidates, runs=runs, seed=seed, progress=progress)
 
 
-def _planned(
-    asked: PlanRequest, n: int | Sequence[int], epsilon: float, delta: float, alpha: float, **simulated: Any
-) -> Plan:
+def _at(
+    asked: PlanRequest, n: int | Sequence[int], epsilon: float, delta: float, alpha: float
+) -> tuple[Question, Setting]:
     question = asked.question(n, epsilon, delta, alpha)
-    setting = Setting(sizes_of(n, question), epsilon, delta, alpha)
-    return simulate(question, setting, **simulated).plan()
+    return question, Setting(sizes_of(n, question), epsilon, delta, alpha)
 
 
 def _read_question(question: Mapping[str, Any]) -> PlanRequest:

@@ -12,6 +12,7 @@ import numpy as np
 from tacit.errors import InputError
 from tacit.planning.questions import Question
 from tacit.planning.simulation import (
+    Floats,
     Interval,
     Setting,
     SimulatedAnswers,
@@ -23,7 +24,6 @@ from tacit.planning.simulation import (
     sizes_of,
     units_words,
 )
-from tacit.planning.sizes import Floats
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.populations import Measure
 from tacit_protocol.terminal import printable
@@ -51,6 +51,11 @@ def curve_svg(curve: "PowerCurve", target: float | None = None) -> str:
         return TOP + (1 - min(high, max(0.0, value)) / high) * (HEIGHT - TOP - BOTTOM)
 
     title, said = heading(curve), curve.words(target)
+    fixed = f"epsilon {curve.epsilon:g}" if curve.n is None else units_words(curve.n)
+    under = (
+        f"{fixed}, delta {curve.delta:g}, level {curve.alpha:g}; {curve.runs} simulated studies a point, "
+        "whiskers: 95 % intervals"
+    )
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
@@ -58,7 +63,7 @@ def curve_svg(curve: "PowerCurve", target: float | None = None) -> str:
             'font-family="sans-serif" font-size="12" fill="#222">',
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
             f'<text x="{LEFT}" y="18" font-size="13">{_text(title)}</text>',
-            f'<text x="{LEFT}" y="35" font-size="11" fill="#555">{_text(subtitle(curve))}</text>',
+            f'<text x="{LEFT}" y="35" font-size="11" fill="#555">{_text(under)}</text>',
             *_rows(high, down),
             *_columns(curve, across),
             *_target(target, high, down),
@@ -71,15 +76,6 @@ def curve_svg(curve: "PowerCurve", target: float | None = None) -> str:
 def heading(curve: "PowerCurve") -> str:
     """Say in a line what the picture shows."""
     return f"{curve.measure.capitalize()} of {curve.procedure} for {curve.effect}"
-
-
-def subtitle(curve: "PowerCurve") -> str:
-    """Say in a line under which conditions."""
-    fixed = f"epsilon {curve.epsilon:g}" if curve.n is None else units_words(curve.n)
-    return (
-        f"{fixed}, delta {curve.delta:g}, level {curve.alpha:g}; {curve.runs} simulated studies a point, "
-        "whiskers: 95 % intervals"
-    )
 
 
 def _rows(high: float, down: Scale) -> list[str]:
@@ -306,8 +302,8 @@ def simulate_curve(
         InputError: the inputs do not fit together.
     """
     places, found = places_of(question, over, values), CurveSimulation(question, over, setting)
-    adapting = values is None and target is not None
-    count = len(places) + (MORE_MAX if adapting else 0)
+    more_max = MORE_MAX if values is None and target is not None else 0
+    count = len(places) + more_max
 
     def simulated(place: float) -> None:
         def report(part: float, step: str) -> None:
@@ -319,7 +315,7 @@ def simulate_curve(
     for place in places:
         simulated(place)
     reach = reach_of(question, over)
-    for _ in range(MORE_MAX if adapting and target is not None else 0):
+    for _ in range(more_max):
         more = next_place(found.done, target or 0.0, reach)
         if more is None:
             break

@@ -50,12 +50,6 @@ def require_caps(epsilon: float, delta: float, what: str) -> None:
         raise InputError(f"delta {what} must be at least 0 and below 1, such as 3e-5")
 
 
-def require_part(part: float | None, what: str) -> None:
-    """Raise InputError where this is no part of one; None is left to what may run."""
-    if part is not None and not 0 <= part <= 1:
-        raise InputError(f"{what} is a part of epsilon: a number from 0 to 1, such as 0.5")
-
-
 TESTER_PORT = 8400
 """Default port of a tester."""
 
@@ -159,7 +153,8 @@ def init_agent(
     if data_set is not None:
         require_name(data_set.name, "a data set's name")
         require_caps(data_set.epsilon, data_set.delta, "of the data set")
-        require_part(data_set.pure_share, "the pure share")
+        if data_set.pure_share is not None and not 0 <= data_set.pure_share <= 1:
+            raise InputError("the pure share is a part of epsilon: a number from 0 to 1, such as 0.5")
     require_caps(policy.epsilon_per_study_max, policy.delta_per_study_max, "per study")
     make_folder(folder)
     create_key(folder / "agent.pem")

@@ -466,7 +466,10 @@ def draft_from(
                 column.model_dump(mode="json", exclude_none=True)
                 for column in parse_columns(columns, declared).values()
             ],
-            "owners": [owner | _reuse_of(owner["name"], earlier) for owner in named],
+            "owners": [
+                owner | ({"reuses": earlier[owner["name"]]} if owner["name"] in earlier else {})
+                for owner in named
+            ],
             "parameters": dict(parse_parameter(parameter) for parameter in parameters),
         }
     )
@@ -560,10 +563,6 @@ def parse_reuse(text: str) -> tuple[str, str]:
     if not equals or not name or not digest:
         raise InputError(f"--reuse {text}: write owner=digest, the whole digest of the earlier study")
     return name, digest
-
-
-def _reuse_of(name: str, earlier: Mapping[str, str]) -> dict[str, str]:
-    return {"reuses": earlier[name]} if name in earlier else {}
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:

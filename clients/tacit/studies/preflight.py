@@ -120,9 +120,14 @@ def preflight(
         planned = (planner or plan_in_process)(draft, effect, seconds)
     hopeless = tuple(prepared.hopeless)
     if planned.hopeless:
-        hopeless += (_hopeless_words(planned),)
+        found = f"it found {planned.effect} {planned.often} alone, on made-up data."
+        said = planned.words if planned.error is not None else found
+        hopeless += (f"Hopeless: {said} {_help_words(planned)}",)
     elif hopeless and planned.helps:
         hopeless += (_help_words(planned),)
+    words = planned.words
+    if not words and planned.power is not None:
+        words = f"It found {planned.effect} {planned.often}, on made-up data."
     return Preflight(
         stewards=stewards_words(prepared),
         power=planned.power,
@@ -130,7 +135,7 @@ def preflight(
         runs=planned.runs,
         effect=planned.effect,
         error=planned.error,
-        words=planned.words or _power_words(planned),
+        words=words,
         unplanned=planned.unplanned,
         hopeless=hopeless,
     )
@@ -188,19 +193,6 @@ def is_hopeless(found: float, runs: int) -> bool:
     if found >= runs:
         return False
     return bool(betaincinv(found + 1, runs - found, CONFIDENCE) < POWER_HOPELESS)
-
-
-def _power_words(planned: PlanningReport) -> str:
-    if planned.power is None:
-        return ""
-    return f"It found {planned.effect} {planned.often}, on made-up data."
-
-
-def _hopeless_words(planned: PlanningReport) -> str:
-    if planned.error is not None:
-        return f"Hopeless: {planned.words} {_help_words(planned)}"
-    found = f"it found {planned.effect} {planned.often} alone, on made-up data"
-    return f"Hopeless: {found}. {_help_words(planned)}"
 
 
 def _help_words(planned: PlanningReport) -> str:

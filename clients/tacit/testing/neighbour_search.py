@@ -130,15 +130,12 @@ def _columns(codes: list[Codes], count: int) -> Codes:
     return np.stack(codes, axis=1) if codes else np.zeros((count, 0), dtype=np.int32)
 
 
-def _stack(parts: list[EncodedRows]) -> EncodedRows:
+def _pool(space: Space, rng: np.random.Generator, count: int, anchors: EncodedRows | None) -> EncodedRows:
+    drawn = space.random(rng, count), space.corners(rng, count)
+    parts = drawn if anchors is None else (anchors, *drawn)
     return EncodedRows(
         np.concatenate([p.numeric for p in parts]), np.concatenate([p.categorical for p in parts])
     )
-
-
-def _pool(space: Space, rng: np.random.Generator, count: int, anchors: EncodedRows | None) -> EncodedRows:
-    parts = [space.random(rng, count), space.corners(rng, count)]
-    return _stack([anchors, *parts] if anchors is not None else parts)
 
 
 def _starts(

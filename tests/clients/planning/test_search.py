@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from tacit.local import plan_power, plan_smallest
 from tacit.planning import PowerPlan
 from tacit.planning.questions import Question
-from tacit.planning.sizes import STEP, STEP_MAX, Search, Trial
+from tacit.planning.search import STEP, UNITS_MAX, Search, Trial
 
 TABLE = [[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]]
 
@@ -30,7 +30,7 @@ def searched(seed: int, growth: float, runs: int) -> tuple[float, float]:
             lucky[step] = share
         return Trial(share, times * runs)
 
-    place = Search(simulate, 0.8).least(90, STEP_MAX, 1, "nowhere")
+    place = Search(simulate, 0.8).least(90, int(math.log(UNITS_MAX) / STEP), 1, "nowhere")
     alone = min(step for step, share in lucky.items() if share >= 0.8)
     return power(place, growth), lucky[alone] - power(alone, growth)
 
