@@ -13,7 +13,6 @@ from scipy.stats import spearmanr
 from two_sample_cases import MemoryTable
 
 import tacit.local
-from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.association.plan import MaskedAssociation, fitting_noise, separate_plan
@@ -180,20 +179,6 @@ def test_a_constant_or_missing_column_ends_in_a_verdict_of_the_same_form(values:
     assert [effect.kind for effect in odd.effects] == ["Pearson correlation", "rank correlation"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ((X,), "two to 20 columns"),
-        ((X, CategoricalColumn(name="one", levels=("a",))), "two to 16 levels"),
-    ],
-)
-def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(made_study("association", Domain(columns=columns), owners=2, delta=1e-5))
-    with pytest.raises(InputError, match="one sample for each owner"):
-        associated()
-
-
 def test_a_release_is_read_again_for_the_same_columns_and_budget() -> None:
     source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
     other = made_study("association", Domain(columns=(Y, X)), owners=1, delta=1e-5)
@@ -300,13 +285,6 @@ def test_the_noise_is_chosen_by_public_numbers(
     assert fitting_noise(study, units) == chosen
     noise = {} if delta else {"noise": "laplace"}
     assert PROCEDURE.defaults(study) == noise
-
-
-def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
-    study = made_study("association", Domain(columns=(X, Y)), {"noise": "laplace"}, owners=1, delta=0.0)
-    assert PROCEDURE.cost(study).budget.delta_pico == 0
-    assert "there is no delta" in " ".join(PROCEDURE.describe_request(study))
-    assert "ranks" in PROCEDURE.what_is_released(study)
 
 
 def test_a_release_in_another_noise_is_not_read_again() -> None:
@@ -432,22 +410,3 @@ def test_a_masked_constant_column_ends_in_a_verdict_without_an_estimate() -> Non
     odd = associated(*samples, aggregation="masked", colluders=0)
     assert [effect.estimate for effect in odd.effects] == [None]
     assert not odd.reject
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise": "laplace"}, "Gaussian"),
-        ({"colluders": 3}, "at least one owner"),
-        ({"aggregation": "separate"}, "leave it out"),
-    ],
-)
-def test_an_association_that_cannot_be_masked_is_refused(changes: Any, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked_masked(**changes))
-
-
-def test_masked_units_of_several_rows_are_refused() -> None:
-    averaged = asked_masked().model_copy(update={"unit_column": "person"})
-    with pytest.raises(StudyError, match='unit_rows "one"'):
-        PROCEDURE.check(averaged)

@@ -136,25 +136,6 @@ def test_dependence_is_found_with_and_without_the_test() -> None:
         assert verdict_of(study_of(epsilon=2.0), table_of(study_of(), weak), SeededNoise(seed)).reject
 
 
-@pytest.mark.parametrize(
-    ("study", "message"),
-    [
-        (study_of(3), "share them out"),
-        (study_of(2, {"groups": [["n0"], ["n0"]]}), "one group only"),
-        (study_of(3, {"groups": [["n0"], ["n1"]]}), "all of them"),
-        (study_of(2, delta=0.0), "delta above 0"),
-        (study_of(2, level=0.001, parameters={"permutations": 99}), "more permutations"),
-        (study_of(owners=2), "in one place"),
-        (study_of(units=1), "at least two units"),
-        (study_of(3, {"groups": [["n0"], ["n1", "n2"]]}, units=2**15 + 1), "pairs of units"),
-        (study_of(units=2**15 + 1).model_copy(update={"unit_column": "person"}), "pairs of units"),
-    ],
-)
-def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        PROCEDURE.check(study)
-
-
 def test_large_units_of_several_rows_are_refused_in_clear_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tacit_protocol.procedures.curated_distance_correlation.plan.PAIRED_UNITS_MAX", 50)
     values = dependent("linear", 120, np.random.default_rng(13))
@@ -181,18 +162,3 @@ def test_blocks_and_tables_are_those_of_joint_independence(method: str) -> None:
         (pair,) = verdict.pairs
         assert pair.interval[0] > 0
         assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"method": "table", "test": False}, "of method permutation"),
-        ({"method": "aggregate", "test_share": 0.7}, "of method permutation"),
-        ({"categories": 3}, "of methods aggregate and table"),
-        ({"method": "aggregate", "categories": 3}, "of method table"),
-        ({"method": "table", "blocks": 3}, "leave them out"),
-    ],
-)
-def test_parameters_of_another_method_are_refused(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        PROCEDURE.check(study_of(2, parameters))

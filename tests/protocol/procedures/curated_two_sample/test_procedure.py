@@ -18,10 +18,9 @@ from tacit_protocol.procedures.curated_two_sample.verdict import (
     CuratedTwoSampleDecision,
     CuratedTwoSampleTable,
 )
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
-NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))
+NUMERIC = domain_of(2)
 
 
 def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Study:
@@ -47,62 +46,12 @@ def test_who_says_nothing_gets_what_sees_most_and_who_names_a_parameter_of_means
     assert taken(blocks=5) == taken(categories=3) == "auto"
 
 
-@pytest.mark.parametrize(
-    ("domain", "parameters", "reason"),
-    [
-        (NUMERIC, {"samples": [["o0"], ["o0"]]}, "exactly one sample"),
-        (NUMERIC, {"samples": [["o0"], ["o1", "o2"]]}, "exactly one sample"),
-        (NUMERIC, {"samples": [["o0", "o1"], []]}, "samples"),
-        (NUMERIC, {"samples": [["o0"]]}, "samples"),
-        (NUMERIC, {"calibration": "paper"}, "needs features"),
-        (NUMERIC, {"release": "statistic", "calibration": "paper"}, "errata"),
-        (NUMERIC, {"features": "kernel"}, "release 'permutation'"),
-        (NUMERIC, {"release": "statistic", "features": "kernel"}, "release 'permutation'"),
-        (NUMERIC, {"statistic": "mmd"}, "max form alone"),
-        (NUMERIC, {"features": "me", "statistic": "max"}, "max form needs"),
-        (MIXED, {"features": "scf"}, "numeric columns alone"),
-        (NUMERIC, {"n_features": 5}, "n_features has no effect"),
-        (NUMERIC, {"permutations": 500}, "permutations has no effect"),
-        (NUMERIC, {"release": "permutation", "mean_share": 0.5}, "mean_share has no effect"),
-        (NUMERIC, {"release": "permutation", "statistic": "max"}, "statistic has no effect"),
-        (NUMERIC, {"release": "permutation", "calibration": "paper"}, "calibration has no effect"),
-        (NUMERIC, {"features": "me", "calibration": "paper", "statistic": "mmd"}, "statistic has no effect"),
-        (NUMERIC, {"features": "me", "replicates": 500}, "replicates has no effect"),
-        (NUMERIC, {"features": "me", "regularisation": 0.1}, "regularisation has no effect"),
-        (NUMERIC, {"release": "permutation", "features": "kernel", "n_features": 5}, "n_features has no"),
-        (NUMERIC, {"release": "table", "features": "me"}, "has no features"),
-        (NUMERIC, {"release": "aggregate", "pair_share": 0.4}, "pair_share has no effect"),
-        (NUMERIC, {"release": "aggregate", "categories": 3}, "categories has no effect"),
-        (NUMERIC, {"blocks": 3}, "blocks has no effect"),
-    ],
-)  # fmt: skip
-def test_studies_that_cannot_be_run_as_written_are_refused(
-    domain: Domain, parameters: dict[str, Any], reason: str
-) -> None:
-    study = study_of(domain, parameters)
-    for ask in (PROCEDURE.check, PROCEDURE.cost, PROCEDURE.release_size):
-        with pytest.raises(StudyError, match=reason):
-            ask(study)
-
-
-def test_a_study_without_a_curator_is_refused_and_so_is_one_with_at_the_other_procedure() -> None:
-    with pytest.raises(StudyError, match="needs a curator"):
-        PROCEDURE.check(owners_study(NUMERIC, {}))
-    with pytest.raises(StudyError, match="curated_two_sample"):
-        KernelTwoSample().check(study_of(NUMERIC, {}))
-
-
 def test_the_statistic_is_never_a_planned_choice_and_is_told_of_before_it_is_run() -> None:
     assert all(choice.get("release") != "statistic" for choice in PROCEDURE.choices)
     units = {"o0": 5000, "o1": 5000}
     (said,) = PROCEDURE.warnings(study_of(NUMERIC, {"release": "statistic"}), units)
     assert "kept for history" in said
     assert PROCEDURE.warnings(study_of(NUMERIC, {}), units) == ()
-
-
-def test_a_level_that_no_permutation_reaches_is_refused() -> None:
-    with pytest.raises(StudyError, match="more permutations"):
-        PROCEDURE.check(study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.001))
 
 
 def test_permutations_and_pairs_are_drawn_afresh_and_not_from_the_study() -> None:

@@ -51,34 +51,6 @@ def release_of(study: Study, noise: Any, data: Any = None) -> Release:
     return made_studies.release_of(PROCEDURE, study, data or table(), noise)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"points": [[0.1, 0.2, "l0"]], "n_points": 5}, "neither counted nor placed"),
-        ({"points": [[0.1, 0.2]]}, "one value per column"),
-        ({"n_frequencies": 5}, "parameter n_frequencies has no effect"),
-        ({"candidate_rows": 2}, "parameter candidate_rows has no effect"),
-        ({"method": "random-features", "n_points": 5}, "parameter n_points has no effect"),
-        ({"method": "exponential"}, "needs candidates, or candidate_rows"),
-        ({"method": "exponential", "candidate_rows": 2, "noise": "laplace"}, "parameter noise has no effect"),
-        ({"method": "exponential", "candidate_rows": 9, "n_points": 30}, "drawn exactly"),
-        ({"method": "exponential", "candidate_rows": 1, "n_points": 1}, "two or more"),
-        ({"method": "exponential", "candidates": [[[0.1, 0.2, "l0"]]]}, "candidates"),
-        ({"method": "exponential", "candidates": [[[0.1]], [[0.2]]]}, "one value per column"),
-        ({"placement": "uniform", "n_bins": 5}, "n_bins has no effect"),
-        ({"points": [[0.1, 0.2, "l0"]], "histogram_share": 0.5}, "histogram_share has no effect"),
-        ({"points": [[0.1, 0.2, "l0"]], "placement": "histograms"}, "neither counted nor placed"),
-        ({"method": "random-features", "placement": "histograms"}, "method subspace alone"),
-        ({"method": "exponential", "candidate_rows": 2, "placement": "histograms"}, "method subspace alone"),
-        ({"domain": domain_of(100), "n_points": 201}, "more than 20000 values"),
-        ({"domain": domain_of(40), "n_bins": 1000}, "fewer points or bins"),
-    ],
-)
-def test_studies_that_cannot_be_run_are_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked(**parameters))
-
-
 ME: dict[str, Any] = {"features": "me", "n_features": 12, "bandwidth": 0.4}
 SAME: dict[str, Any] = {"n_points": 12, "placement": "middle", "bandwidth": 0.4}
 

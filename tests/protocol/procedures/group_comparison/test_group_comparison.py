@@ -344,25 +344,6 @@ def test_every_number_of_a_release_is_the_sum_that_it_says() -> None:
         assert sums[group, 5:] / features.indicator == pytest.approx(counts, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("columns", "parameters", "words"),
-    [
-        ((AGE,), {}, "must name a categorical column"),
-        ((SEX, AGE), {"group": "age"}, "must name a categorical column"),
-        ((SEX,), {}, "one to 100 columns besides"),
-        ((CategoricalColumn(name="one", levels=("a",)), AGE), {}, "two to 8 levels"),
-        ((CategoricalColumn(name="nine", levels=tuple("abcdefghi")), AGE), {}, "two to 8 levels"),
-        ((SEX, CategoricalColumn(name="one", levels=("a",))), {}, "needs two levels"),
-    ],
-)
-def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, parameters: Any, words: str) -> None:
-    study = made_study(
-        "group_comparison", Domain(columns=columns), owners=2, delta=1e-5, parameters=parameters
-    )
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(study)
-
-
 def test_bad_samples_are_refused() -> None:
     rng = np.random.default_rng(12)
     with pytest.raises(InputError, match="one sample for each owner"):
@@ -531,26 +512,6 @@ def test_a_masked_difference_is_found_and_told_in_units_and_of_no_owner() -> Non
     assert result.heterogeneity_pvalue is None
     assert any("only their sum was read" in words for words in result.warnings)
     assert set(result.source.releases["sample-1"].masked) == set(PAIR_SHARES)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise": "laplace"}, "Gaussian"),
-        ({"colluders": 3}, "at least one owner"),
-        ({"aggregation": "separate"}, "leave it out"),
-        ({"group": "ward"}, "two groups"),
-    ],
-)
-def test_groups_that_cannot_be_masked_are_refused(changes: Any, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked_masked(**changes))
-
-
-def test_masked_units_of_several_rows_are_refused() -> None:
-    averaged = asked_masked().model_copy(update={"unit_column": "person"})
-    with pytest.raises(StudyError, match='unit_rows "one"'):
-        PROCEDURE.check(averaged)
 
 
 WIDE_LAWS = {

@@ -8,8 +8,8 @@ import pytest
 from made_studies import made_study, release_of
 from two_sample_cases import MemoryTable
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.messages.study import Owner, Party, Release, Study
+from tacit_protocol.domain import CategoricalColumn, Domain
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -87,44 +87,8 @@ def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
         assert epsilon_spent(events * number, 1e-5) > bound / 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"probabilities": [0.5, 0.5]}, "give 4"),
-        ({"probabilities": [0.3] * 4}, "add up to 1"),
-        ({"parameters": {"rho": 0.1}}, "Gaussian counts alone"),
-        ({"method": "zcdp-gof", "parameters": {"noise": "laplace"}}, "Gaussian noise"),
-        ({"method": "zcdp-gof", "parameters": {"weights": "published"}}, "weights of its own"),
-        ({"method": "zcdp-gof", "parameters": {"rho": 5.0}}, "rho costs more"),
-        ({"method": "zcdp-gof", "budget": Budget.of(1.0, 0.0)}, "delta above 0"),
-        ({"method": "privit", "parameters": {"noise": "laplace"}}, "mcgof and zcdp-gof alone"),
-        ({"method": "privit", "parameters": {"blocks": 4}}, "odd number"),
-        ({"method": "privit", "unit_column": "person"}, "draws rows"),
-        ({"level": 0.0005}, "more replicates"),
-        ({"domain": Domain(columns=(NumericColumn(name="x", lower=0, upper=1),))}, "cuts"),
-        (
-            {
-                "owners": (
-                    Owner(name="a", key="0" * 64, data_set="d"),
-                    Owner(name="b", key="f" * 64, data_set="d"),
-                )
-            },
-            "one owner",
-        ),
-        ({"curator": Party(name="curator", key="e" * 64)}, "its own agent"),
-    ],
-)
-def test_studies_that_cannot_be_run_are_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        IDENTITY.check(study(**changes))
-
-
 def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
-    few = study("privit", owners=(Owner(name="owner", key="0" * 64, data_set="data", units=300),))
-    with pytest.raises(StudyError, match="would not be private"):
-        IDENTITY.check(few)
     unplanned = study("privit")
-    IDENTITY.check(unplanned)
     with pytest.raises(StudyError, match="would not be private"):
         IDENTITY.summarise(unplanned, table_of(np.arange(300) % 4))
     assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
@@ -189,16 +153,3 @@ def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
             IDENTITY.plan(asked).reread(asked.owners[0], source, release)
         with pytest.raises(ReleaseError):
             IDENTITY.plan(asked).check_reread(release)
-
-
-def test_a_repetition_that_could_never_reject_is_refused() -> None:
-    """Half of the level is the coin's, so that it takes twice as many simulations as of other methods."""
-    level = 0.001
-    IDENTITY.check(study("mcgof", level=level))
-    with pytest.raises(StudyError, match="ask for 1997 replicates"):
-        IDENTITY.check(study("repetition", level=level))
-    with pytest.raises(StudyError, match="ask for 1997 replicates"):
-        IDENTITY.check(study("repetition", level=level, parameters={"replicates": 1996}))
-    IDENTITY.check(study("repetition", level=level, parameters={"replicates": 1997}))
-    with pytest.raises(StudyError, match="a larger level, or use another method"):
-        IDENTITY.check(study("repetition", level=1e-6, parameters={"replicates": 99_999}))

@@ -103,32 +103,6 @@ def test_the_order_of_units_is_secret_so_that_the_tables_order_says_nothing() ->
     assert not np.allclose(one[1:], other[1:])
 
 
-@pytest.mark.parametrize(
-    ("study", "message"),
-    [
-        (study_of(3, {"groups": [["n0", "n1"]]}), "parameter groups"),
-        (study_of(3, {"groups": [["n0"], []]}), "parameter groups"),
-        (study_of(3, {"groups": [["n0"], ["n0", "n1"], ["n2"]]}), "one group only"),
-        (study_of(3, {"groups": [["n0"], ["n1"]]}), "all of them"),
-        (study_of(2, {"permutations": 99}, level=0.009), "more permutations"),
-        (study_of(2, owners=2), "one place"),
-        (study_of(1), "2 to 32 variables"),
-        (study_of(33), "2 to 32 variables"),
-        (study_of(2, owners=2, curated=True, units=75_000), r"too many units.*141421.*fewer permutations"),
-        (study_of(2, units=20_000, unit_column="person"), r"16384 units at most.*one row a unit"),
-    ],
-)
-def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        PROCEDURE.check(study)
-
-
-def test_studies_just_within_the_bounds_are_taken() -> None:
-    PROCEDURE.check(study_of(2, {"permutations": 99}, level=0.01))
-    PROCEDURE.check(study_of(2, {"permutations": 99}, owners=2, curated=True, units=75_000))
-    PROCEDURE.check(study_of(2, units=20_000))
-
-
 def test_too_many_units_are_refused_before_any_row_is_read() -> None:
     class Unread:
         domain = domain_of(2)

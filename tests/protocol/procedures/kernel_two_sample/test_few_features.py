@@ -356,24 +356,7 @@ def test_a_new_study_in_pure_noise_states_its_cells(
     assert PROCEDURES["kernel_two_sample"].with_defaults(study).parameters == stated
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"features": "me"}, "cells of columns"),
-        ({"cycles": [1.0]}, "cycles has no effect"),
-        ({"pair_share": 0.2}, "pair_share has no effect"),
-        ({"noise": "gaussian", "resolution": 2}, "resolution has no effect"),
-        ({"noise": "gaussian", "fine_cells": True}, "fine_cells has no effect"),
-    ],
-)
-def test_what_does_not_act_is_refused(given: dict[str, Any], reason: str) -> None:
-    with pytest.raises(StudyError, match=reason):
-        PROCEDURE.check(study_of(domain_of(2), FEW | given))
-
-
-def test_one_number_is_refused_and_another_resolution_is_no_same_release() -> None:
-    with pytest.raises(StudyError, match="two numbers"):
-        PROCEDURE.check(few_study(0, (3,)))
+def test_another_resolution_is_no_same_release() -> None:
     with pytest.raises(StudyError, match="another resolution"):
         require_same_release(few_study(1), few_study(1, resolution=4))
 

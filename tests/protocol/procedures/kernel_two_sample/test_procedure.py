@@ -1,53 +1,16 @@
 """The kernel two-sample procedure in one process: refusals, releases, verdicts, names, warnings."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from made_studies import uniform
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, study_of, verdict_of
 
-from tacit_protocol.domain import Domain
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 
 PROCEDURE = KernelTwoSample()
-NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))
-
-
-@pytest.mark.parametrize(
-    ("domain", "parameters", "reason"),
-    [
-        (NUMERIC, {"calibration": "paper"}, "needs features"),
-        (NUMERIC, {"features": "columns", "calibration": "paper"}, "needs features"),
-        (NUMERIC, {"statistic": "mmd"}, "max form alone"),
-        (NUMERIC, {"null": "weighted"}, "max form alone"),
-        (NUMERIC, {"features": "me", "statistic": "max"}, "max form needs"),
-        (NUMERIC, {"features": "me", "statistic": "mmd", "null": "weighted"}, "two owners and statistic"),
-        (NUMERIC, {"features": "me", "statistic": "mmd", "null": "noise-aware"}, "exact null"),
-        (MIXED, {"features": "scf"}, "numeric columns alone"),
-        (NUMERIC, {"features": "me", "locations": [[0.1]]}, "one value per column"),
-        (NUMERIC, {"features": "me", "locations": [[0.1, "x"]]}, "must be a number"),
-        (NUMERIC, {"n_features": 5}, "n_features has no effect"),
-        (NUMERIC, {"bandwidth": 0.5}, "bandwidth has no effect"),
-        (NUMERIC, {"features": "scf", "kernel": "laplacian"}, "kernel has no effect"),
-        (NUMERIC, {"features": "scf", "locations": [[0.1, 0.2]]}, "locations has no effect"),
-        (NUMERIC, {"features": "me", "cycles": [1.0]}, "cycles has no effect"),
-        (NUMERIC, {"features": "me", "window": 0.5}, "window has no effect"),
-        (NUMERIC, {"features": "columns", "pair_share": 0.5}, "pair_share has no effect"),
-        (NUMERIC, {"features": "me", "replicates": 500}, "replicates has no effect"),
-        (NUMERIC, {"features": "me", "regularisation": 0.1}, "regularisation has no effect"),
-        (NUMERIC, {"features": "me", "calibration": "paper", "mean_share": 0.5}, "mean_share has no effect"),
-    ],
-)  # fmt: skip
-def test_studies_that_cannot_be_run_as_written_are_refused(
-    domain: Domain, parameters: dict[str, Any], reason: str
-) -> None:
-    study = study_of(domain, parameters)
-    for ask in (PROCEDURE.check, PROCEDURE.cost, PROCEDURE.release_size):
-        with pytest.raises(StudyError, match=reason):
-            ask(study)
+NUMERIC = domain_of(2)
 
 
 def test_an_epsilon_too_large_for_the_grid_is_refused_before_anything_is_released() -> None:

@@ -14,11 +14,9 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
 from tacit_protocol.procedures.randomised_answers.sides import DESIGN_STREAM, public_generator
 from tacit_protocol.procedures.screening import Screening
-from tacit_protocol.procedures.screening.plan import PAIRS_MAX
 from tacit_protocol.procedures.screening.statistic import screening_tests, unbiased_covariance_sqr
 from tacit_protocol.procedures.screening.verdict import ScreeningVerdict, false_discovery_values
 
@@ -223,29 +221,3 @@ def test_the_false_discovery_rate_is_controlled() -> None:
     assert found["bh"] <= FDR_LEVEL * 9 / 12 + room
     assert found["by"] < found["bh"] < found["uncorrected"]
     assert found["uncorrected"] > FDR_LEVEL * 9 / 12 + room
-
-
-def test_studies_that_cannot_be_run_are_refused() -> None:
-    for wrong, message in (
-        (study_of(owners=("a",)), "between two owners"),
-        (study_of(curated=True), "curator"),
-        (study_of(unit_column="patient"), "alignment"),
-        (study_of(parameters={"outcome": "nobody"}), "one of the two owners"),
-        (study_of(units=(40, 50)), "must agree"),
-        (study_of(units=(31, 31)), "at least 32"),
-        (study_of(40, 30), f"at most {PAIRS_MAX} pairs"),
-        (study_of(130, 1), "at most 128 columns"),
-    ):
-        with pytest.raises(StudyError, match=message):
-            PROCEDURE.check(wrong)
-
-
-def test_releases_of_another_shape_are_refused() -> None:
-    study = study_of(2, 1)
-    x = np.random.default_rng(0).random((100, 2))
-    right = releases_of(study, x, x[:, 0], SeededNoise(0))
-    with pytest.raises(ReleaseError, match="shape"):
-        PROCEDURE.assemble(study, {"a": right["b"], "b": right["a"]})
-    fewer = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
-    with pytest.raises(ReleaseError, match="not aligned"):
-        PROCEDURE.assemble(study, {"a": right["a"], "b": fewer["b"]})
