@@ -1,29 +1,19 @@
-"""Screening by randomised answers: what new studies ask for, privacy at either owner, level, what is found.
-
-The adversary knows everybody but one person. Of the receiver the odds of all tables at once are those of its
-cuts times what the noise has to hide, worked out from what the procedure hands to its noise source.
-"""
+"""Screening by randomised answers: what new studies ask for, level, what is found."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from made_studies import made_study, rows_table
-from scipy.special import log_softmax
 from two_sample_cases import domain_of
 
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.guarantee import RandomisedAnswers
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.privacy.randomised_response import mixing
-from tacit_protocol.procedures.base import PublicRuleError, planned
-from tacit_protocol.procedures.randomised_answers.answers import CUTS_PART
+from tacit_protocol.procedures.base import planned
 from tacit_protocol.procedures.relay import combined, cost_for, relay_of
 from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.procedures.screening.answered import (
@@ -38,7 +28,6 @@ PROCEDURE = Screening()
 UNITS, COLUMNS, EPSILON, SEED = 80, 3, 1.0, 5
 
 Floats = np.typing.NDArray[np.float64]
-Integers = np.typing.NDArray[np.int64]
 
 
 def study_of(
@@ -123,142 +112,6 @@ def test_the_outcomes_owner_sends_and_either_spends_within_the_budget() -> None:
     assert len(costs[0].events) == 3
     assert len(costs[1].events) == 1
     assert all(fits(cost.events, study.budget) for cost in costs)
-
-
-def test_too_few_units_for_the_columns_end_the_study_first() -> None:
-    with pytest.raises(PublicRuleError, match="60 in all"):
-        planned(PROCEDURE, study_of(TWO)).check_units({"a": 59})
-    planned(PROCEDURE, study_of(TWO)).check_units({"a": 60})
-
-
-# Exact odds.
-
-
-@dataclass
-class Recorder:
-    """Adds nothing; draws the list of cuts that it is told to; keeps what it was asked."""
-
-    cuts: int
-    scores: list[Floats] = field(default_factory=list)
-    noisy: list[tuple[Integers, float]] = field(default_factory=list)
-
-    def choose(self, scores: Integers, scale: float) -> int:
-        self.scores.append(scores / scale)
-        return self.cuts
-
-    def laplace(self, values: Integers, scale: float) -> Integers:
-        self.noisy.append((values.copy(), scale))
-        return values
-
-    def gaussian(self, values: Integers, scale: float) -> Integers:
-        self.noisy.append((values.copy(), scale))
-        return values
-
-    def uniform(self, count: int) -> np.typing.NDArray[np.uint64]:
-        return np.zeros(count, dtype=np.uint64)
-
-
-def cut_odds(one: Recorder, other: Recorder, cuts: int) -> float:
-    return sum(
-        abs(float(log_softmax(first)[cuts] - log_softmax(second)[cuts]))
-        for first, second in zip(one.scores, other.scores, strict=True)
-    )
-
-
-def farthest(
-    study: Study,
-    received: Release,
-    size: Callable[[Floats], float],
-    odds: Callable[[Recorder, Recorder, int], float] = cut_odds,
-) -> float:
-    """Return the largest odds of cuts, plus the size of what moves in noise scales, over neighbours.
-
-    The last unit is replaced, in all columns at once.
-    """
-    rng, found, width = np.random.default_rng(SEED), 0.0, len(study.domain_of(study.owners[0]).columns)
-    for others in (rng.random((UNITS - 1, width)), np.full((UNITS - 1, width), 0.5)):
-        for own, twin in ((0.0, 1.0), (0.25, 0.75), (0.5, 0.51)):
-            for cuts in range(0, 127, 14):
-                sources = Recorder(cuts), Recorder(cuts)
-                for value, source in zip((own, twin), sources, strict=True):
-                    counted(study, received, np.vstack([others, np.full(width, value)]), source)
-                (first, scale), (second, _) = (source.noisy[0] for source in sources)
-                found = max(found, odds(*sources, cuts) + size((first - second) / scale))
-    return found
-
-
-def received_of(study: Study, answer: str) -> Release:
-    release = sent(study, np.random.default_rng(SEED).random((UNITS, 1)), OpenDPNoise())
-    if answer == "drawn":
-        return release
-    ((name, own),) = release.answers.items()
-    same = RandomisedAnswers.of(np.zeros(UNITS, dtype=np.int64), own.codes, own.retention)
-    return release.model_copy(update={"answers": {name: same}})
-
-
-def l1(moved: Floats) -> float:
-    return float(np.sum(np.abs(moved)))
-
-
-def l2(moved: Floats) -> float:
-    return float(np.sqrt(np.sum(moved**2)))
-
-
-@pytest.mark.parametrize("answer", ["drawn", "all the same"])
-def test_all_tables_together_change_nobodys_odds_by_more_than_epsilon(answer: str) -> None:
-    """A unit counts for one column's cuts, and in every column's table."""
-    study = study_of(TWO)
-    found = farthest(study, received_of(study, answer), l1)
-    assert 0.9 * EPSILON < found <= EPSILON * (1 + 1e-9)
-
-
-def test_gaussian_tables_move_by_no_more_than_their_noise_is_made_for() -> None:
-    study = study_of(TWO, **GAUSSIAN)
-    mu = 1 / cost_for(PROCEDURE, study, "a").events[0].noise_multiplier  # type: ignore[union-attr]
-    found = farthest(study, received_of(study, "drawn"), l2, odds=lambda *_: 0.0)
-    assert 0.99 * mu < found <= mu * (1 + 1e-9)
-    cuts = farthest(study, received_of(study, "drawn"), lambda _: 0.0)
-    assert cuts <= CUTS_PART * EPSILON * (1 + 1e-9)
-
-
-def test_answers_of_outcomes_change_nobodys_odds_by_more_than_epsilon() -> None:
-    study, left = study_of(TWO, y=2), (1 - CUTS_PART) * EPSILON
-    release = sent(study, np.random.default_rng(SEED).random((UNITS, 2)), OpenDPNoise())
-    assert sum(own.units for own in release.answers.values()) == UNITS
-    for own in release.answers.values():
-        law = mixing(own.codes, own.retention)
-        assert math.log((law[:, :, None] / law[:, None, :]).max()) <= left * (1 + 1e-9)
-        assert math.log(law.max() / law.min()) > 0.999 * left
-
-
-def test_noise_for_one_table_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a unit is counted in three tables, and the noise is made for one."""
-    monkeypatch.setattr(CountedScreening, "tables_of_unit", 1)
-    study = study_of(TWO)
-    assert farthest(study, received_of(study, "drawn"), l1) > 2 * EPSILON
-
-
-def test_cuts_from_all_units_for_every_column_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: each of three columns buys its cuts from all units, at the price of one."""
-
-    def everywhere(plan: CountedScreening, side: int, dealt: Integers) -> Any:
-        return EveryColumn(len(dealt)) if side != plan.first else dealt
-
-    class EveryColumn:
-        def __init__(self, units: int) -> None:
-            self.units = units
-
-        def __eq__(self, other: object) -> Any:
-            return np.ones(self.units, dtype=np.bool_)
-
-        __hash__ = None  # type: ignore[assignment]
-
-    monkeypatch.setattr(CountedScreening, "columns_of", everywhere)
-    study = study_of(TWO)
-    assert farthest(study, received_of(study, "drawn"), l1) > 1.05 * EPSILON
-
-
-# What is refused.
 
 
 # What is found.
