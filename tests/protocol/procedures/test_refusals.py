@@ -4,11 +4,12 @@ One table for all procedures. That no parameter is quoted, test_every_procedure.
 alone refuse, test_public_rules.py.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from made_studies import domain_of, made_study
+from asked_studies import Fields, asked
+from made_studies import domain_of
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.messages.study import Study
@@ -17,18 +18,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError, check_study
 from tacit_protocol.procedures.discovery import procedure_named
 
-Fields = Mapping[str, Any]
 Row = tuple[str, Study]
-
-
-def asked(procedure: str, parameters: Fields, given: Fields) -> Study:
-    """Return a study of columns n0, n1, ... and c0, c1, ...; a parameter of None is left out."""
-    fields = {"numeric": 0, "sizes": ()} | dict(given)
-    chosen = {name: value for name, value in parameters.items() if value is not None}
-    domain = fields.pop("domain", None) or domain_of(fields.pop("numeric"), fields.pop("sizes"))
-    fields = {name: value for name, value in fields.items() if name not in {"numeric", "sizes"}}
-    budget = {"budget": fields.pop("budget")} if "budget" in fields else {}
-    return made_study(procedure, domain, chosen, **fields).model_copy(update=budget)
 
 
 def of(procedure: str, parameters: Fields, given: Fields, *rows: tuple[Any, ...]) -> Iterator[Row]:

@@ -17,7 +17,6 @@ from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import (
     ReleaseError,
-    StudyError,
     check_release,
     check_study,
     planned,
@@ -50,7 +49,6 @@ def table(rows: int = 500, seed: int = 3) -> MemoryTable:
     return MemoryTable(MIXED, rng.random((rows, 2)), codes)
 
 
-FOURIER: dict[str, Any] = {"method": "random-features", "n_frequencies": 30}
 CHOSEN: dict[str, Any] = {"method": "exponential", "candidate_rows": 2, "n_points": 6}
 
 
@@ -80,26 +78,6 @@ def test_the_mean_of_a_two_sample_release_is_a_database() -> None:
         check_release(PROCEDURE, study, found)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "words"),
-    [
-        ({}, SAME, "features me"),
-        (ME, SAME | {"placement": "uniform"}, "other points"),
-        (ME, SAME | {"n_points": 13}, "other points"),
-        (ME, SAME | {"bandwidth": 0.5}, "another bandwidth"),
-        (ME | {"category_similarity": 0.1}, SAME, "another category_similarity"),
-    ],
-)
-def test_the_mean_of_other_features_is_no_such_database(
-    theirs: dict[str, Any], ours: dict[str, Any], words: str
-) -> None:
-    source = study_of(MIXED, theirs, owners=2)
-    made = releases_of(source, [table(), table()], SeededNoise(7))["o0"]
-    study = asked(reuses="a" * 64, **ours)
-    with pytest.raises(StudyError, match=words):
-        reread(PROCEDURE, study, study.owners[0], source, made)
-
-
 def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
     study = asked(**CHOSEN)
     verdict = PROCEDURE.assemble(study, {"o0": release_of(study, Drawing())})
@@ -121,32 +99,6 @@ def test_a_curator_releases_one_database_of_all_its_owners_units() -> None:
     verdict = PROCEDURE.assemble(study, {"curator": release})
     stacked = np.concatenate([features_of(study)(next(t.chunks())) for t in pool.parts.values()])
     assert np.array(verdict.embedding["curator"]) == pytest.approx(stacked.mean(axis=0), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "other", "words"),
-    [
-        (FEW, {"n_bins": 6}, "another n_bins"),
-        (FEW, {"n_bins": None, "placement": "uniform"}, "state points"),
-        (FOURIER, {"noise": "laplace"}, "another noise"),
-        (CHOSEN, {"candidate_rows": 3}, "another candidate_rows"),
-    ],
-)
-def test_a_database_is_read_again_as_it_is(
-    parameters: dict[str, Any], other: dict[str, Any], words: str
-) -> None:
-    source = asked(**parameters)
-    made = release_of(source, Drawing())
-    study = asked(reuses="a" * 64, **parameters)
-    found = reread(PROCEDURE, study, study.owners[0], source, made)
-    assert (found.vectors, found.choice) == (made.vectors, made.choice)
-    changed = {name: value for name, value in (parameters | other).items() if value is not None}
-    for later, reason in (
-        (study.model_copy(update={"seed": "9" * 32}), "seed"),
-        (asked(reuses="a" * 64, **changed), words),
-    ):
-        with pytest.raises(StudyError, match=reason):
-            reread(PROCEDURE, later, later.owners[0], source, made)
 
 
 class Showing(NoNoise):

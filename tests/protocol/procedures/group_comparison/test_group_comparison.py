@@ -18,7 +18,6 @@ from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, Numer
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import Effects, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.counts.unlisted import NO_PART
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison.plan import MaskedGroups, separate_plan
@@ -352,27 +351,6 @@ def test_bad_samples_are_refused() -> None:
         compared(sample(rng, 10), group="nobody", columns=["age"])
     with pytest.raises(StudyRefusedError):
         compared(sample(rng, 10), group="age")
-
-
-def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> None:
-    domain = Domain(columns=(SEX, AGE, CategoricalColumn(name="w", levels=("a", "b"))))
-    source = made_study("group_comparison", domain, owners=1, delta=1e-5, parameters={"group": "sex"})
-    held = MemoryTable(domain, np.full((50, 1), 0.5), np.zeros((50, 2), dtype=np.int32), None)
-    with seeded_noise(1):
-        from tacit_protocol.privacy.noise import OpenDPNoise  # noqa: PLC0415 (patched above)
-
-        release = PROCEDURE.privatise(source, PROCEDURE.summarise(source, held), OpenDPNoise())
-    assert planned(PROCEDURE, source).rereads
-    stricter = source.model_copy(update={"level": 0.01})
-    assert planned(PROCEDURE, stricter).reread(source.owners[0], source, release) == release
-    for change, words in (
-        ({"parameters": {"group": "w"}}, "other groups"),
-        ({"domain": Domain(columns=(SEX, AGE))}, "other columns"),
-        ({"procedure": "kernel_two_sample"}, "no others"),
-    ):
-        other = source.model_copy(update=change)
-        with pytest.raises(StudyError, match=words):
-            planned(PROCEDURE, source).reread(source.owners[0], other, release)
 
 
 # Owners who mask.

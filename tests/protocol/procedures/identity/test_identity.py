@@ -139,18 +139,6 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
         verdict = IDENTITY.assemble(asked, {"owner": read})
         assert verdict.reject
         assert any("read again" in warning for warning in verdict.warnings)
-    with pytest.raises(StudyError, match="use mcgof"):
-        IDENTITY.plan(study("privit-laplace")).reread(owner, source, earlier)
-    laplace = source.model_copy(update={"parameters": {"noise": "laplace"}})
-    counts = counting.privatise(
-        laplace, counting.summarise(laplace, table_of(codes, domain=two)), OpenDPNoise()
-    )
-    with pytest.raises(StudyError, match="Gaussian counts"):
-        IDENTITY.plan(study("zcdp-gof")).reread(owner, laplace, counts)
-
-
-def reusing_owner() -> Owner:
-    return Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
 
 
 def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
@@ -159,18 +147,6 @@ def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
     counting = NoisyCounts()
     summary = counting.summarise(source, table_of(codes, domain=source.domain))
     return source, counting.privatise(source, summary, OpenDPNoise())
-
-
-def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
-    """A folded table and one with cells for unlisted values hold different things, in either direction."""
-    codes = np.arange(4000) % 4
-    for theirs, ours in (("last", "cells"), ("cells", "last")):
-        source, release = counted(theirs, codes)
-        asked = study(owners=(reusing_owner(),), parameters={"unlisted": ours})
-        with pytest.raises(StudyError, match="unlisted"):
-            IDENTITY.plan(asked).reread(asked.owners[0], source, release)
-        with pytest.raises(ReleaseError):
-            IDENTITY.plan(asked).check_reread(release)
 
 
 # Noisy counts against a known distribution: reference values, and the level over a grid.

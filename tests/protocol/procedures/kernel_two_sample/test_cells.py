@@ -26,7 +26,6 @@ from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
 from tacit_protocol.procedures.two_sample.release import (
     fine_guarantees,
-    require_same_release,
 )
 from tacit_protocol.procedures.two_sample.verdict import FINER, TwoSampleResult, two_sample_meaning
 from tacit_services.agent.study.policy import Policy
@@ -364,11 +363,6 @@ def test_a_new_study_in_pure_noise_states_its_cells(
     assert PROCEDURES["kernel_two_sample"].with_defaults(study).parameters == stated
 
 
-def test_another_resolution_is_no_same_release() -> None:
-    with pytest.raises(StudyError, match="another resolution"):
-        require_same_release(few_study(1), few_study(1, resolution=4))
-
-
 def test_an_account_of_this_procedure_alone_keeps_its_whole_gaussian_share() -> None:
     """The pure studies that its analysts may ask for take nobody's share; the owner states one for them."""
     rules: dict[str, Any] = {"epsilon_per_study_max": 1.0, "delta_per_study_max": 1e-5, "analysts": ("*",)}
@@ -477,11 +471,6 @@ def test_noise_without_room_is_refused_before_a_row_is_read(monkeypatch: pytest.
                 PROCEDURE.plan(study)
             with pytest.raises(StudyError, match="no room"):
                 planned(PROCEDURE, study).check_units({"x": 10, "y": 10})
-
-
-def test_releases_without_fine_cells_are_not_read_again() -> None:
-    with pytest.raises(StudyError, match="another fine_cells"):
-        require_same_release(fine_study(), fine_study(fine_cells=False))
 
 
 @pytest.mark.parametrize("summands", [2, 8, 32])

@@ -19,14 +19,12 @@ from two_sample_cases import (
     verdict_of,
 )
 
-from tacit_protocol.domain import Domain, Encoder, Projection, VectorColumn
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.quadratic_forms import survival
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
@@ -328,11 +326,6 @@ def test_standard_errors_that_forget_the_noise_are_caught(monkeypatch: pytest.Mo
 
 
 SOURCE = "c" * 64
-ENCODER = Encoder(
-    inputs=(VectorColumn(name="v", length=9, norm=1.0),),
-    projection=Projection(seed="0" * 32),
-    outputs=tuple(column.name for column in NUMERIC.columns),
-)
 
 
 def table(domain: Domain, rows: int, seed: int) -> MemoryTable:
@@ -346,54 +339,6 @@ def reusing(study: Study, *names: str) -> Study:
         for owner in study.owners
     ]
     return study.model_copy(update={"owners": tuple(owners)})
-
-
-def read_again(study: Study, source: Study, release: Release) -> Release:
-    return reread(PROCEDURE, study, study.owners[0], source, release)
-
-
-OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
-    # what both have, what the earlier study has, how it differs besides, what is said
-    "bounds": ({}, {}, {"domain": domain_of(3)}, "columns, bounds or levels"),
-    "budget": ({}, {}, {"budget": Budget.of(2.0, 1e-5)}, "same epsilon and delta"),
-    "delta": ({}, {}, {"budget": Budget.of(1.0, 1e-6)}, "same epsilon and delta"),
-    "features": ({}, {"features": "columns"}, {}, "another features"),
-    "pair_share": ({}, {"pair_share": 0.2}, {}, "another pair_share"),
-    "cycles": ({}, {"cycles": [1, 2]}, {}, "another cycles"),
-    "bandwidth": ({"features": "me"}, {"bandwidth": 0.3}, {}, "another bandwidth"),
-    "mean_share": ({"features": "me"}, {"mean_share": 0.5}, {}, "another mean_share"),
-    "drawn locations": ({"features": "me"}, {}, {"seed": "9" * 32}, "same seed"),
-    "drawn frequencies": ({"features": "scf"}, {}, {"seed": "9" * 32}, "same seed"),
-    "encoders": ({}, {}, {"encoders": (ENCODER,)}, "made by other encoders"),
-    "procedure": ({}, {}, {"procedure": "another"}, "of kernel_two_sample and embedding_release, no others"),
-}
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_a_release_of_other_numbers_is_refused_and_says_which(name: str) -> None:
-    both, earlier, changes, words = OTHER[name]
-    later = reusing(study_of(NUMERIC, both), "o0")
-    source = study_of(NUMERIC, both | earlier)
-    release = releases_of(source, [table(NUMERIC, 100, 1), table(NUMERIC, 100, 2)], SeededNoise(1))["o0"]
-    with pytest.raises(StudyError, match=words):
-        read_again(later, source.model_copy(update=changes), release)
-
-
-@pytest.mark.parametrize(
-    ("both", "earlier", "changes"),
-    [
-        ({}, {}, {"seed": "9" * 32, "level": 0.2, "title": "Else", "created_at": 5, "deadline": 9}),
-        ({"features": "me", "locations": [[0.1, 0.2]]}, {}, {"seed": "9" * 32}),
-        ({"features": "me"}, {"statistic": "noise-aware", "replicates": 99}, {}),
-    ],
-)
-def test_what_does_not_touch_a_release_may_differ(
-    both: dict[str, Any], earlier: dict[str, Any], changes: dict[str, Any]
-) -> None:
-    later = reusing(study_of(NUMERIC, both), "o0")
-    source = study_of(NUMERIC, both | earlier).model_copy(update=changes)
-    release = releases_of(source, [table(NUMERIC, 100, 1), table(NUMERIC, 100, 2)], SeededNoise(1))["o0"]
-    assert read_again(later, source, release) is release
 
 
 TEST, DATABASE = KernelTwoSample(), EmbeddingRelease()
@@ -458,32 +403,6 @@ def test_the_trace_is_bounded_from_means_alone() -> None:
         assert moments.energy == pytest.approx(moments.trace**2)
         assert moments.trace <= 1
     assert below <= 2
-
-
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    # the database, the test, what is said
-    "additive features": ({}, {"features": "auto", "n_features": None, "bandwidth": None}, "features me"),
-    "noise-aware": ({}, {"statistic": "noise-aware"}, "has no second moment"),
-    "weighted": ({}, {"null": "weighted"}, "has no second moment"),
-    "uniform points": ({"placement": "uniform"}, {}, "other points"),
-    "points from histograms": ({"placement": "histograms"}, {}, "state points"),
-    "another bandwidth": ({"bandwidth": 0.3}, {}, "another bandwidth"),
-    "Laplace noise": ({"noise": "laplace"}, {}, "another noise"),
-    "random features": (
-        {"method": "random-features", "n_points": None, "placement": None},
-        {},
-        "another method",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_database_that_is_no_mean_of_the_tests_features_is_refused(name: str) -> None:
-    of_database, of_test, words = REFUSED[name]
-    source, study = database(**of_database), reusing(study_of(PLANE, given(ME | of_test)), "o0")
-    release = made(source, sample(1), OpenDPNoise())
-    with pytest.raises(StudyError, match=words):
-        reread(TEST, study, study.owners[0], source, release, lender=DATABASE)
 
 
 def test_points_as_a_verdict_wrote_them_are_the_same_points() -> None:

@@ -8,13 +8,9 @@ import pytest
 from made_studies import Drawing, made_study, rows_table
 from two_sample_cases import domain_of
 
-from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.numerics.randomised_tables import cell_cramers_v, cell_rank_correlation
-from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import check_release
 from tacit_protocol.procedures.counts.release import COUNTS
 from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.quantile_tables.release import TablePlan
@@ -40,17 +36,6 @@ def plan_of(study: Study) -> TablePlan:
     return plan
 
 
-def test_the_whole_costs_epsilon_alone() -> None:
-    """Cuts have their part between them, counts the rest; both are pure."""
-    for epsilon in (1e-5, 0.1, 1.0, 7.3):
-        study = study_of(3, epsilon=epsilon)
-        assert fits(PROCEDURE.cost(study).events, Budget.of(epsilon, 0))
-        assert len(PROCEDURE.cost(study).events) == 2
-    assert len(PROCEDURE.cost(study_of(0, categories=(4, 4))).events) == 1, (
-        "categories have no cuts to be bought"
-    )
-
-
 def test_exact_counts_are_those_of_the_cells_between_the_cuts() -> None:
     rng = np.random.default_rng(3)
     values, codes = rng.random((500, 2)), rng.integers(0, 5, (500, 1)).astype(np.int32)
@@ -67,36 +52,6 @@ def test_exact_counts_are_those_of_the_cells_between_the_cuts() -> None:
     assert max(abs(counts.sum(axis=(1, 2)) - 500 / 3)) < 10, "the likeliest cuts are near the quantiles"
 
 
-@pytest.mark.sweep(1)
-def test_replacing_a_unit_moves_the_counts_by_two_and_never_more() -> None:
-    """Beside the same cuts; a unit of several rows counts by one of them."""
-    rng, study = np.random.default_rng(4), study_of(2, {"categories": 2}, categories=(5,))
-    largest = 0.0
-    for _ in range(60):
-        sizes = rng.integers(1, 4, 30)
-        unit = np.repeat(np.arange(30), sizes)
-        values = rng.random((len(unit), 2))
-        codes = rng.integers(0, 5, (len(unit), 1)).astype(np.int32)
-        other, others = values.copy(), codes.copy()
-        other[unit == 7] = rng.integers(0, 2, 2)
-        others[unit == 7] = rng.integers(0, 5)
-        steps = []
-        for rows, levels in ((values, codes), (other, others)):
-            table = rows_table(study.domain, rows, unit, levels)
-            held = PROCEDURE.plan(study).summarise(table, np.random.default_rng(1))
-            release = PROCEDURE.privatise(study, held, FixedCuts())
-            steps.append(np.array(release.vectors[COUNTS].mean(1)))
-        largest = max(largest, float(np.abs(steps[0] - steps[1]).sum()))
-    assert largest == 2
-
-
-class FixedCuts(Drawing):
-    """Draws the same cuts whatever the data are."""
-
-    def choose(self, scores: Any, scale: float) -> int:
-        return len(scores) // 2
-
-
 def test_the_number_of_cells_follows_from_public_numbers() -> None:
     def cells(numeric: int, units: int, epsilon: float, owners: int = 1) -> int:
         study = study_of(numeric, epsilon=epsilon, owners=owners, units=units)
@@ -108,18 +63,6 @@ def test_the_number_of_cells_follows_from_public_numbers() -> None:
     assert cells(2, 5000, 1.0, owners=2) == 4
     undeclared = study_of(2, owners=2)
     assert plan_of(undeclared).shape(10**6) == (2, 2), "owners whose numbers differ must have the same cells"
-
-
-def test_owners_may_each_send_a_table_and_a_curator_one_for_all() -> None:
-    PROCEDURE.check(study_of(2, owners=3))
-    study = study_of(2, owners=2, curated=True)
-    PROCEDURE.check(study)
-    rng = np.random.default_rng(0)
-    parts = {f"owner-{i}": rows_table(study.domain, rng.random((50, 2)), None, None) for i in (0, 1)}
-    held = PROCEDURE.summarise(study, PooledTable(study.domain, parts))
-    release = PROCEDURE.privatise(study, held, Drawing())
-    check_release(PROCEDURE, study, release)
-    assert release.units_by_owner == {"owner-0": 50, "owner-1": 50}
 
 
 def test_a_table_that_even_equal_columns_would_not_fill_is_called_hopeless() -> None:
