@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from local_noise import seeded_noise
 from made_studies import made_study
+from masked_sums import sums_read
 from scipy.special import ndtr
 from scipy.stats import spearmanr
 from two_sample_cases import MemoryTable
@@ -19,7 +20,7 @@ from tacit_protocol.procedures.association.plan import MaskedAssociation, fittin
 from tacit_protocol.procedures.association.release import RankTransform
 from tacit_protocol.procedures.association.statistic import independent_masked
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.within_owners.covariances import PAIR_SHARES, ReadPairs
+from tacit_protocol.procedures.within_owners.covariances import PAIR_SHARES
 
 PROCEDURE = procedure_named("association")
 BOUNDS: dict[str, Any] = {"x": (-4, 4), "y": (-4, 4)}
@@ -289,18 +290,6 @@ def plan_masked(*columns: Any, **options: Any) -> MaskedAssociation:
     plan = PROCEDURE.plan(asked_masked(*columns, **options))
     assert isinstance(plan, MaskedAssociation)
     return plan
-
-
-def sums_read(
-    plan: MaskedAssociation, tables: list[MemoryTable], rng: np.random.Generator | None
-) -> ReadPairs:
-    """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
-    parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
-    found = []
-    for place, noise in enumerate(plan.noises):
-        exact = np.sum([own[place].sums for own in parts], axis=0) * 2.0**-20
-        found.append(exact if rng is None else exact + noise * rng.standard_normal(len(exact)))
-    return ReadPairs(plan.pairs.weights, *found, *plan.noises, spread_of=plan.pairs.spread_of)
 
 
 def test_masked_numbers_are_the_covariances_and_variances_that_the_page_says() -> None:

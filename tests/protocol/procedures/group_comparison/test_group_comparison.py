@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from local_noise import seeded_noise
 from made_studies import made_study
+from masked_sums import sums_read
 from scipy.special import ndtr
 from two_sample_cases import MemoryTable
 
@@ -204,21 +205,10 @@ def test_contrasts_are_orthonormal_and_see_no_constant() -> None:
         assert found.sum(axis=1) == pytest.approx(np.zeros(size - 1))
 
 
-def test_no_neighbour_moves_the_features_by_more_than_their_diameter_and_some_move_them_by_nearly_all() -> (
-    None
-):
+def test_bounds_of_numbers_are_certified_by_a_grid() -> None:
     movement, length = numeric_bounds()
     assert 4 * (SQUARES[0] + SQUARES[2]) <= movement <= 4 * (SQUARES[0] + SQUARES[2]) + 1e-3
     assert SQUARES.sum() <= length <= SQUARES.sum() + 1e-3
-    rng = np.random.default_rng(7)
-    for features, numeric, sizes in ((GroupFeatures(0, 3, 2, ((1, 3),)), 2, (5, 5)), (TABLES, 0, (4, 4))):
-        ends = np.array([0.0, 1.0, 0.5])
-        codes = np.stack([rng.integers(0, size, 1500) for size in sizes], axis=1).astype(np.int32)
-        rows = EncodedChunk(rng.choice(ends, (1500, numeric)), codes, None, 1500)
-        found = features(rows)
-        lengths = (found**2).sum(axis=1)
-        squared = (lengths[:, None] + lengths - 2 * found @ found.T).max()
-        assert 0.998 * features.diameter**2 <= squared <= features.diameter**2
 
 
 def sample(rng: np.random.Generator, units: int, off: float = 0.0) -> dict[str, Any]:
@@ -369,16 +359,6 @@ def asked_masked(epsilon: float = 1.0, owners: int = 3, colluders: int = 0, **ch
 def masked_table(age: Any, sex: Any, ward: Any) -> MemoryTable:
     codes = np.stack([sex, ward], axis=1).astype(np.int32)
     return MemoryTable(Domain(columns=(SEX, AGE, WARD)), np.clip(np.asarray(age)[:, None] / 100, 0, 1), codes)
-
-
-def sums_read(plan: MaskedGroups, tables: list[MemoryTable], rng: np.random.Generator | None) -> ReadPairs:
-    """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
-    parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
-    found = []
-    for place, noise in enumerate(plan.noises):
-        exact = np.sum([own[place].sums for own in parts], axis=0) * 2.0**-20
-        found.append(exact if rng is None else exact + noise * rng.standard_normal(len(exact)))
-    return ReadPairs(plan.pairs.weights, *found, *plan.noises, spread_of=plan.pairs.spread_of)
 
 
 def masked_owners(
