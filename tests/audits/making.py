@@ -4,20 +4,18 @@ Cases are drawn by number from studies of every procedure, form and kind of nois
 parameters go to their ends, and their tables are random, or degenerate in every column.
 """
 
-import gc
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from compatibility_cases import FIXTURES
 from made_studies import MemoryTable
+from operations import operations
 
 from tacit.in_process.runner import in_masks
 from tacit_protocol.domain import Domain, PooledTable, Table
@@ -288,35 +286,16 @@ class BlindNoise:
         return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
 
 
-OF_FRACTIONS = "fractions.py"
-"""Python's exact fractions, which leave out a division where it would change nothing: nanoseconds each."""
-
-
-def operations(case: MadeCase, tables: Mapping[str, Table]) -> Counter[str]:
+def calls(case: MadeCase, tables: Mapping[str, Table]) -> Counter[str]:
     """Count the functions that are called while a case's releases are made of some tables, by their names.
 
-    Checks are left out. Orders that are drawn in secret are the same every time. What garbage of earlier
-    work calls when it is collected is not counted: nothing is collected meanwhile.
+    Checks are left out. Orders that are drawn in secret are the same every time.
     """
     found: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, called: Any) -> None:
-        if frame.f_code.co_filename.endswith(OF_FRACTIONS):
-            return
-        if event == "call":
-            found[f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno} {frame.f_code.co_name}"] += 1
-        elif event == "c_call":
-            found[str(getattr(called, "__qualname__", called))] += 1
-
     for release in _steps(case, tables):
-        before = sys.getprofile()
-        gc.disable()
-        sys.setprofile(count)
-        try:
-            release()
-        finally:
-            sys.setprofile(before)
-            gc.enable()
+        for (name, what), count in operations(release).items():
+            if what == "calls":
+                found[name] += count
     return found
 
 

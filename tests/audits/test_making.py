@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from long_runs import choose
-from making import MadeCase, asked, forms, operations, refusal, tables_of, tried
+from making import MadeCase, asked, calls, forms, refusal, tables_of, tried
 
 from tacit_protocol.domain import Table
 from tacit_protocol.features.cell_counts import CellCounts
@@ -102,8 +102,8 @@ def case_for(form: str) -> MadeCase:
 def differing(case: MadeCase, kinds: Sequence[str | None]) -> dict[str, set[int]]:
     """Return the functions that are not called equally often with tables of every kind."""
     rng = np.random.default_rng(2)
-    operations(case, case.tables)  # what is loaded or worked out once is done
-    counts = [operations(case, tables_of(case.study, case.units, rng, kind)) for kind in kinds]
+    calls(case, case.tables)  # what is loaded or worked out once is done
+    counts = [calls(case, tables_of(case.study, case.units, rng, kind)) for kind in kinds]
     names = set().union(*counts)
     return {name: seen for name in names if len(seen := {count[name] for count in counts}) > 1}
 

@@ -1,4 +1,4 @@
-"""Kernels on mixed tables, the distance kernel and random Fourier features, against their definitions."""
+"""Kernels and distances, their low ranks, and features whose squared distances are distances."""
 
 import itertools
 import math
@@ -7,15 +7,30 @@ from typing import Literal
 import mpmath
 import numpy as np
 import pytest
-from definitions import gram, random_rows
+from definitions import Rows, gram, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit_protocol.domain import EncodedChunk
-from tacit_protocol.features.kernels import DistanceKernel, LinearKernel, ProductKernel, RandomFourier
+from tacit_protocol.features import fixed_rank
+from tacit_protocol.features.brownian import (
+    BrownianFeatures,
+    crowded_half_width,
+    frequencies,
+    left_out_variance,
+    random_directions,
+)
+from tacit_protocol.features.fixed_rank import LEFT_OUT, RANK_MAX, SmoothColumn, features_of
+from tacit_protocol.features.kernels import (
+    DistanceKernel,
+    KernelMixture,
+    LinearKernel,
+    ProductKernel,
+    RandomFourier,
+)
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
-from tacit_protocol.procedures.permutation.statistic import permuted_statistics
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr, projection_constant
+from tacit_protocol.procedures.permutation.statistic import CELL_ERROR, FACTOR_ERROR, permuted_statistics
 
 Shape = Literal["gaussian", "laplacian"]
 shapes = st.sampled_from(("gaussian", "laplacian"))
@@ -144,3 +159,246 @@ def test_the_diameter_is_reached_and_may_be_far_below_2() -> None:
     reached = float(np.linalg.norm(first - second))
     assert reached == pytest.approx(math.sqrt(2 - 2 * math.cos(1)))
     assert reached <= features.diameter <= reached + 1e-3
+
+
+# Brownian features: their distances, the bounds on them, and a search that catches wrong ones.
+
+
+def law_rows(numeric: Floats, codes: np.typing.NDArray[np.int32] | None = None) -> Rows:
+    return Rows(numeric, np.zeros((len(numeric), 0), np.int32) if codes is None else codes)
+
+
+ONE = np.ones((1, 1))
+
+
+@pytest.mark.parametrize(("terms", "near"), [(4, 7e-4), (8, 2e-4), (64, 2e-5)])
+def test_the_truncated_distance_covariance_approaches_the_exact_one(terms: int, near: float) -> None:
+    """X uniform with itself, exactly 2/45 = .04444; from below."""
+    x = ((np.arange(20_000) + 0.5) / 20_000)[:, None]
+    values = BrownianFeatures(ONE, terms)(law_rows(x))
+    centred = values - values.mean(axis=0)
+    found = 4 * np.sum((centred.T @ centred / len(x)) ** 2)
+    assert 2 / 45 - near < found < 2 / 45
+
+
+def left_out_trace(places: Floats, weights: Floats, kept: int) -> float:
+    """tr Cov of the frequencies beyond ``kept``: E|X - X'|/2 less the kept part."""
+    kept_features = BrownianFeatures(ONE, kept)(law_rows(places[:, None]))
+    centred = kept_features - weights @ kept_features
+    whole = 0.5 * weights @ np.abs(places[:, None] - places) @ weights
+    return float(whole - weights @ np.sum(centred**2, axis=1))
+
+
+def worst_law(kept: int, seed: int) -> float:
+    """Climb from random laws on six places; returns the largest trace left out that is found."""
+    rng, best = np.random.default_rng(seed), 0.0
+    for _ in range(4):
+        places, weights = rng.random(6), rng.dirichlet(np.ones(6))
+        found = left_out_trace(places, weights, kept)
+        for step in np.geomspace(0.3, 0.003, 800):
+            moved = np.clip(places + step * rng.standard_normal(6) * (rng.random(6) < 0.4), 0, 1)
+            shifted = np.abs(weights + 0.3 * step * rng.standard_normal(6))
+            shifted /= shifted.sum()
+            if (value := left_out_trace(moved, shifted, kept)) > found:
+                places, weights, found = moved, shifted, value
+        best = max(best, found)
+    return best
+
+
+@pytest.mark.parametrize("kept", [1, 2, 4, 8])
+def test_the_variance_left_out_is_within_its_bound(kept: int) -> None:
+    """A search over laws never passes the bound, and refutes one that is three tenths smaller."""
+    bound, squared_norm = left_out_variance(kept), 1 - float(np.sum(2 / frequencies(kept) ** 2))
+    assert bound < 0.85 * squared_norm
+    assert BrownianFeatures(ONE, kept).left_out == bound
+    assert 0.7 * bound < worst_law(kept, seed=kept) <= bound
+
+
+def crowded(columns: int, count: int, kept: int) -> BrownianFeatures:
+    directions = random_directions(columns, count, np.random.default_rng(columns))
+    return BrownianFeatures(directions, kept, half_width=crowded_half_width(columns))
+
+
+def trace_left_out(features: BrownianFeatures, rows: Floats, weights: Floats) -> float:
+    """tr Cov of what the cosines leave out of the directions' average distance."""
+    columns, count = rows.shape[1], len(features.directions)
+    places = (1 + (2 * rows - 1) / math.sqrt(columns) @ features.directions.T) / 2
+    distances = np.abs(places[:, None] - places).sum(axis=2) * projection_constant(columns) / count
+    values = features(law_rows(rows))
+    centred = values - weights @ values
+    return float(0.5 * weights @ distances @ weights - weights @ np.sum(centred**2, axis=1))
+
+
+def worst_trace(features: BrownianFeatures, seed: int) -> float:
+    """Climb from random laws on four rows of the cube."""
+    rng, columns, best = np.random.default_rng(seed), features.directions.shape[1], 0.0
+    for _ in range(3):
+        rows, weights = rng.integers(0, 2, (4, columns)).astype(float), rng.dirichlet(np.ones(4))
+        found = trace_left_out(features, rows, weights)
+        for step in np.geomspace(0.5, 0.005, 400):
+            changed = rng.random(rows.shape) < 0.3
+            moved = np.clip(rows + step * rng.standard_normal(rows.shape) * changed, 0, 1)
+            shifted = np.abs(weights + 0.3 * step * rng.standard_normal(4))
+            shifted /= shifted.sum()
+            if (value := trace_left_out(features, moved, shifted)) > found:
+                rows, weights, found = moved, shifted, value
+        best = max(best, found)
+    return best
+
+
+@pytest.mark.parametrize(
+    ("columns", "count", "kept"), [(1, 1, 2), (2, 6, 1), (2, 6, 4), (3, 6, 4), (5, 5, 2), (10, 13, 4)]
+)
+def test_what_cosines_leave_out_is_within_its_bound(columns: int, count: int, kept: int) -> None:
+    """A search over laws, wide ones too, never passes the bound, and refutes a fifth of it."""
+    features = BrownianFeatures(ONE, kept, half_width=0.5) if columns == 1 else crowded(columns, count, kept)
+    assert features.left_out / 5 < worst_trace(features, seed=kept) <= features.left_out
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("half_width", [None, 0.5, 0.2])
+def test_squared_distances_are_distances_within_the_range(half_width: float | None) -> None:
+    """The part left out is at most 2/(pi^2 r) times 4."""
+    x, other = np.random.default_rng(0).random((2, 200, 1))
+    features = BrownianFeatures(ONE, 4000, half_width=half_width)
+    squared = np.sum((features(law_rows(x)) - features(law_rows(other))) ** 2, axis=1)
+    ends = np.clip([x, other], 0.5 - (half_width or 1), 0.5 + (half_width or 1))
+    np.testing.assert_allclose(squared, np.abs(ends[0] - ends[1])[:, 0], atol=4 * 2 / (math.pi**2 * 4000))
+
+
+def test_several_numbers_have_the_distance_of_vectors_on_average() -> None:
+    """|x - x'| over the diagonal, from 3000 directions: a hundredth."""
+    x, other = np.random.default_rng(6).random((2, 20, 3))
+    features = BrownianFeatures(random_directions(3, 3000, np.random.default_rng(7)), 60)
+    squared = np.sum((features(law_rows(x)) - features(law_rows(other))) ** 2, axis=1)
+    np.testing.assert_allclose(squared, np.linalg.norm(x - other, axis=1) / math.sqrt(3), atol=0.015)
+
+
+# Features of a fixed rank: what they leave out of a kernel value is bounded, whatever the rows.
+
+
+ROUNDED = FACTOR_ERROR - LEFT_OUT - 1e-14
+"""What rounding may add; the last 1e-14 is room for cells (test_statistic.py)."""
+
+
+def gaussian(*bandwidths: float, similarity: float = 0.0) -> KernelMixture:
+    kernels = tuple(ProductKernel("gaussian", bandwidth, similarity) for bandwidth in bandwidths)
+    return KernelMixture(kernels, (1 / len(kernels),) * len(kernels))
+
+
+def placed_rows(numeric: int, categories: tuple[int, ...], count: int = 700) -> UnitRows:
+    """Rows anywhere, at corners, at codes of every kind, and close to each other."""
+    rng = np.random.default_rng(1)
+    values = rng.random((count, numeric))
+    values[: count // 4] = rng.integers(0, 2, (count // 4, numeric))
+    values[count // 4 : count // 2] = 0.5 + 1e-9 * values[count // 4 : count // 2]
+    codes = np.stack([rng.integers(0, each, count) for each in categories], axis=1) if categories else None
+    table = np.zeros((count, 0)) if codes is None else codes
+    return UnitRows(values, table.astype(np.int32), np.arange(count + 1))
+
+
+def exact(kernel: KernelMixture, rows: UnitRows) -> np.typing.NDArray[np.longdouble]:
+    x = rows.numeric.astype(np.longdouble)
+    squared = np.square(x[:, None] - x).sum(axis=2)
+    unlike = (rows.categorical[:, None] != rows.categorical).sum(axis=2)
+    found = np.zeros(squared.shape, np.longdouble)
+    for each, weight in zip(kernel.kernels, kernel.weights, strict=True):
+        value = np.exp(-squared / (2 * np.longdouble(each.bandwidth) ** 2))
+        found += weight * value * np.longdouble(each.similarity) ** unlike
+    return found
+
+
+CASES = [
+    (gaussian(0.12), 1, ()),
+    (gaussian(0.02), 1, ()),
+    (gaussian(0.5), 1, ()),
+    (gaussian(1e6), 1, ()),
+    (gaussian(0.05, 0.1, 0.2), 1, ()),
+    (gaussian(0.2, similarity=0.3), 1, (3,)),
+    (gaussian(0.3, similarity=1 - 1e-16), 0, (5, 4)),
+    (gaussian(0.12 * math.sqrt(2)), 2, ()),
+    (gaussian(2.0), 3, ()),
+    (gaussian(0.5, 1.0), 2, (2,)),
+]
+
+
+@pytest.mark.parametrize(("kernel", "numeric", "categories"), CASES)
+def test_inner_products_are_kernel_values(
+    kernel: KernelMixture, numeric: int, categories: tuple[int, ...]
+) -> None:
+    """Of every pair of rows, in extended precision."""
+    rows, features = placed_rows(numeric, categories), features_of(kernel, numeric, categories)
+    assert features is not None
+    found = features(rows).astype(np.longdouble)
+    assert found.shape == (700, features.dimension)
+    assert np.abs(found @ found.T - exact(kernel, rows)).max() <= LEFT_OUT + ROUNDED
+
+
+@pytest.mark.parametrize("bandwidth", [0.03, 0.12, 0.45])
+def test_no_place_is_left_out_by_more_than_stated(bandwidth: float) -> None:
+    """What is left out is largest of a row with itself: between public points, and at the ends."""
+    column = SmoothColumn.of(gaussian(bandwidth), LEFT_OUT)
+    assert column is not None
+    places = np.concatenate([np.linspace(0, 1, 50_001), np.geomspace(1e-9, 1e-2, 500)])
+    missed = 1 - np.square(column(places).astype(np.longdouble)).sum(axis=1)
+    assert np.abs(missed).max() <= LEFT_OUT + ROUNDED
+    # It is the bound, and not rounding, that the rank follows.
+    assert np.abs(missed).max() > LEFT_OUT / 100
+
+
+def test_too_few_public_points_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the rank, and the same search finds what they miss between them."""
+    points = fixed_rank._points(0.12)
+    assert points is not None
+    count = 24
+    few = 0.5 + 0.5 * np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    monkeypatch.setattr(fixed_rank, "_points", lambda _: few)
+    column = SmoothColumn.of(gaussian(0.12), LEFT_OUT)
+    assert column is not None
+    found = column(np.linspace(0, 1, 50_001)).astype(np.longdouble)
+    assert np.abs(1 - np.square(found).sum(axis=1)).max() > 2 * FACTOR_ERROR
+
+
+@pytest.mark.parametrize("number", [8, 32, 128])
+def test_directions_of_cells_miss_features_by_no_more_than_asked(number: int) -> None:
+    column = SmoothColumn.of(gaussian(0.12), LEFT_OUT)
+    assert column is not None
+    directions = column.cells(number, CELL_ERROR)
+    assert directions is not None
+    values = np.concatenate([np.linspace(0, 1, 4001), np.arange(number) / number])
+    found, own = column(values), directions.each[directions.places(values)]
+    missed = found - np.einsum("nrk,nsk,ns->nr", own, own, found)
+    assert np.linalg.norm(missed, axis=1).max() <= CELL_ERROR
+    assert directions.each.shape[2] < 15
+
+
+@pytest.mark.parametrize(("numeric", "categories"), [(3, ()), (0, (4,)), (2, (3, 20, 30))])
+def test_coordinates_are_features_of_the_linear_kernel(numeric: int, categories: tuple[int, ...]) -> None:
+    rows, features = placed_rows(numeric, categories), features_of(LinearKernel(), numeric, categories)
+    assert features is not None
+    found = features(rows)
+    assert np.abs(found @ found.T - LinearKernel().gram(rows, rows)).max() < 1e-14
+    if not numeric:
+        assert np.abs(found @ found.T - DistanceKernel().gram(rows, rows)).max() < 1e-14
+
+
+def test_kernels_without_a_low_rank_have_no_features() -> None:
+    laplacian = KernelMixture((ProductKernel("laplacian", 0.2),), (1.0,))
+    none = [(DistanceKernel(), 1, ()), (laplacian, 1, ()), (gaussian(1e-3), 1, ()), (gaussian(0.2), 3, ())]
+    none += [(gaussian(0.1), 0, (30, 30)), (LinearKernel(), 0, (RANK_MAX + 1,))]
+    assert [features_of(*case) for case in none] == [None] * len(none)
+    assert features_of(laplacian, 0, (7,)) is not None
+
+
+def test_products_that_go_are_together_as_small_as_asked() -> None:
+    squares = [np.geomspace(1, 1e-8, 20), np.geomspace(1, 1e-9, 15), np.array([0.5, 0.1])]
+    kept = fixed_rank._kept(squares, 1e-6)
+    assert kept is not None
+    stay = {tuple(index) for index in kept.tolist()}
+    sizes = {
+        index: math.prod(own[place] for own, place in zip(squares, index, strict=True))
+        for index in itertools.product(range(20), range(15), range(2))
+    }
+    gone = math.fsum(size for index, size in sizes.items() if index not in stay)
+    assert 0 < gone <= 1e-6
+    assert len(stay) == len(kept) < len(sizes) / 2

@@ -1,8 +1,16 @@
-"""Tables of answers: unbiased, with the level under independence, and seeing dependence."""
+"""Noisy and randomised tables: debiasing, intervals, level, products of contrasts; adjusted p-values."""
 
+import itertools
+import math
+
+import mpmath
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tacit_protocol.numerics.inference import FixedScore, Score, holm, products, sidak
+from tacit_protocol.numerics.noisy_tables import REACH, CellNoise, onto_simplex, plausible
 from tacit_protocol.numerics.randomised_tables import (
     ALL_PRODUCTS,
     FURTHER_COLUMN,
@@ -224,3 +232,117 @@ def test_permuted_answers_have_the_law_of_permutations() -> None:
     assert np.abs((found.mean(axis=0) - drawn.mean(axis=0)) / errors).max() < 6
     spread = np.sqrt(((found - found.mean(0)) ** 2).var(axis=0) * 2 / 4000)
     assert np.abs((found.var(axis=0) - drawn.var(axis=0)) / spread).max() < 6
+
+
+# Noise on cells and on sums of cells: its variance, its bound, its simulation; projections.
+
+
+NOISES = [
+    CellNoise("laplace", 2.0),
+    CellNoise("gaussian", 3.0),
+    CellNoise("laplace", 0.5, 7),
+    CellNoise("gaussian", 0.5, 4),
+]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_simulated_noise_has_the_stated_variance_and_stays_within_its_bound(noise: CellNoise) -> None:
+    drawn = noise.draw(np.random.default_rng(3), (400_000,))
+    # Standard errors: .0016 of the mean, and of the variance relative .004 at most; ten of them.
+    assert abs(drawn.mean()) < 0.016 * math.sqrt(noise.variance)
+    assert drawn.var() == pytest.approx(noise.variance, rel=0.04)
+    for outside in (0.1, 0.001):
+        beyond = float(np.mean(np.abs(drawn) > noise.half_width(outside)))
+        assert beyond <= outside + 10 * math.sqrt(outside / 400_000)
+
+
+def test_bounds_of_single_noises_are_exact() -> None:
+    assert CellNoise("laplace", 2.0).half_width(0.05) == pytest.approx(2 * math.log(20))
+    assert CellNoise("gaussian", 2.0).half_width(0.05) == pytest.approx(2 * 1.959963984540054)
+    assert CellNoise("gaussian", 1.0, 4).half_width(0.05) == pytest.approx(2 * 1.959963984540054)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=30), st.integers(0, 2**32 - 1))
+def test_the_projection_is_the_nearest_probabilities(values: list[float], seed: int) -> None:
+    given_values = np.array(values)
+    projected = onto_simplex(given_values)
+    assert projected.min() >= 0
+    assert projected.sum() == pytest.approx(1)
+    others = np.random.default_rng(seed).dirichlet(np.ones(len(values)), 50)
+    nearest = np.sum((projected - given_values) ** 2)
+    assert (np.sum((others - given_values) ** 2, axis=1) >= nearest - 1e-9).all()
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("noise", [0.0, 0.015, 0.15, 5.0])
+@pytest.mark.parametrize(
+    "fitted", [[0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25] * 4, [0.4, 0.4, 0.1, 0.1]]
+)
+def test_plausible_probabilities_are_as_near_as_asked(fitted: list[float], noise: float) -> None:
+    own = np.array(fitted)
+    variances = noise**2 + own * (1 - own) / 1000
+    deviation = float(np.sqrt(variances.sum()))
+    same, sparse, even = plausible(own, noise**2, 1000)
+    assert same is own
+    for other in (sparse, even):
+        assert other.sum() == pytest.approx(1)
+        assert other.min() >= 0
+        assert np.linalg.norm(other - own) <= REACH * deviation + 1e-12
+    assert sparse @ sparse >= own @ own - 1e-12 >= even @ even - 2e-12
+    # Scaling to a sum of 1 moves what a bisection of 50 steps left.
+    assert (np.abs(even - own) <= REACH * np.sqrt(variances) + 1e-9).all()
+    if noise == 5.0:
+        assert even == pytest.approx([0.25] * 4)
+
+
+# Sidak without cancellation, Holm against closed testing, and scores of which three values tell all.
+
+
+pvalues = st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=6)
+
+
+def closed_testing(p: list[float]) -> list[float]:
+    """The largest Bonferroni p-value of any intersection that contains hypothesis i."""
+    adjusted = [0.0] * len(p)
+    for size in range(1, len(p) + 1):
+        for subset in itertools.combinations(range(len(p)), size):
+            joint = min(1.0, size * min(p[i] for i in subset))
+            for i in subset:
+                adjusted[i] = max(adjusted[i], joint)
+    return adjusted
+
+
+@settings(max_examples=200, deadline=None)
+@given(pvalues)
+def test_holm_is_closed_testing_with_bonferroni(p: list[float]) -> None:
+    np.testing.assert_allclose(holm(np.array(p)), closed_testing(p), rtol=1e-14)
+
+
+@pytest.mark.parametrize("smallest", [1e-300, 1e-20, 1e-9, 0.001, 0.3, 0.999])
+@pytest.mark.parametrize("comparisons", [1, 2, 200, 50_000])
+def test_sidak_to_the_last_digits(smallest: float, comparisons: int) -> None:
+    with mpmath.workdps(350):
+        exact = 1 - (1 - mpmath.mpf(smallest)) ** comparisons
+        assert abs(sidak(smallest, comparisons) / exact - 1) < 1e-12
+
+
+def test_a_score_whose_cells_no_effect_changes_is_told_by_three_of_its_values() -> None:
+    """Of hazard ratios, whose ends are those of all values one by one."""
+    rng, strata = np.random.default_rng(5), 3
+    top, bottom = (products(4, (one, 3, 1.0), (1, 2, 0.5)) for one in (0, 1))
+    cells = rng.uniform(20, 80, (strata, 4))
+    counts, variances = cells + rng.normal(0, 3, cells.shape), np.full(cells.shape, 9.0)
+    one, all_of_them = (
+        kind(top, bottom, lambda counts, _: np.broadcast_to(cells, counts.shape), ratio=True)
+        for kind in (FixedScore, Score)
+    )
+    theta = np.exp(np.linspace(-5, 5, 41))
+    np.testing.assert_allclose(
+        one.excess(counts, variances, 1.96)(theta), all_of_them.excess(counts, variances, 1.96)(theta), 1e-11
+    )
+    found, expected = (score.estimate(counts, variances, 0.05) for score in (one, all_of_them))
+    assert (found.value, found.lower, found.upper) == pytest.approx(
+        (expected.value, expected.lower, expected.upper), rel=1e-9
+    )
+    assert found.lower is not None
+    assert found.upper is not None

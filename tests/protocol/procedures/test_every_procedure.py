@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from types import CodeType, FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Owner, Release, Study, read_study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
+from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures import base
 from tacit_protocol.procedures.aggregation import REJECTIONS, Vote
 from tacit_protocol.procedures.base import (
@@ -248,15 +250,13 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
         yield "units of one owner", {"units_by_owner": dict.fromkeys(release.units_by_owner, 1)}
         yield "an owner missing", {"units_by_owner": dict(list(release.units_by_owner.items())[:1])}
     for name, vector in vectors.items():
-        other = "laplace" if vector.noise == "gaussian" else "gaussian"
         changes: dict[str, dict[str, Any]] = {
             "scale too small": {"scale": vector.scale * 0.999},
             "scale too large": {"scale": vector.scale * 1.001},
             "exponent": {"exponent": vector.exponent - 1},
             "a value missing": {"values": vector.values[1:]},
             "a value more": {"values": (*vector.values, 0)},
-            "another noise": {"noise": other},
-        }
+        } | {other: {"noise": other} for other in {"gaussian", "laplace", "k-norm"} - {vector.noise}}
         for change, update in changes.items():
             yield f"{name}: {change}", {"vectors": vectors | {name: vector.model_copy(update=update)}}
         yield f"{name} missing", {"vectors": {key: kept for key, kept in vectors.items() if key != name}}
@@ -315,6 +315,23 @@ def test_a_release_of_another_form_or_budget_is_refused(form: str) -> None:
             for owner, wrong in ((sender, other_round), (name, release), (name, beside)):
                 with pytest.raises(ReleaseError):
                     check_own_release(procedure, study, owner, wrong)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if all(CASES[form].owners.values())])
+def test_releases_of_one_owner_for_another_or_of_other_units_are_not_put_together(form: str) -> None:
+    study, releases = played(form)
+    procedure, case = procedure_named(study.procedure), CASES[form]
+    if relay_of(procedure, study):
+        pytest.skip("its second round is made beside the first, which has the same units")
+    first, second = list(releases)[:2]
+    table = held(replace(case, units=case.units - 10), study)[second]
+    fewer = procedure.privatise(study, procedure.summarise(study, table), OpenDPNoise())
+    wrongs = [{second: fewer}]
+    if form != "distance_correlation-pnc-disjoint":  # where either owner sends a number of each unit
+        wrongs.append({first: releases[second], second: releases[first]})
+    for wrong in wrongs:
+        with pytest.raises(ReleaseError):
+            procedure.assemble(study, releases | wrong)
 
 
 @pytest.mark.sweep(12)

@@ -13,6 +13,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.plan import Plan
 
 TWO_SIDED = {"owners": 2, "columns": (("n0",), ("n1",)), "numeric": 2}
+SCREENED = {"owners": 2, "columns": (("n0", "n1", "n2"), ("n3",)), "numeric": 4}
 APART = {"owners": 3, "columns": (("n0",), ("n1",), ("n2",)), "numeric": 3}
 WIDE = {"owners": 2, "columns": (("n0", "n1", "n2", "n3", "n4", "n5", "n6"), ("n7",)), "numeric": 8}
 CURATED = {"owners": 2, "curated": True, "numeric": 2}
@@ -57,6 +58,7 @@ CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
         "too-few-units",
     ),
     ("screening", {"outcome": "o1"}, TWO_SIDED, (4, 4), (5000, 5000), "too-few-units"),
+    ("screening", {"outcome": "o1", "categories": 2}, SCREENED, (59, 59), (60, 60), "too-few-units"),
     ("mutual_independence", {}, APART, (10, 10, 10), (500, 500, 500), "too-few-units"),
     ("mutual_independence", {}, APART, (10**8,) * 3, (500, 500, 500), "too-many-units"),
     ("joint_independence", {}, ONE, (1,), (500,), "too-few-units"),

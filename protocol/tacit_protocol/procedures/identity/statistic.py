@@ -26,7 +26,7 @@ Null = Literal["auto", "chi-square", "monte-carlo"]
 TAIL_WEIGHT_MAX = 0.01
 """Most that a cell's counts may weigh in n q/(n q + v)^2, with v the variance of its noise, for the
 chi-square distribution to stand for the null: the excess kurtosis that rare counts keep beside the noise.
-Beyond it the level is broken by rare cells (tests/protocol/procedures/identity/test_statistic.py)."""
+Beyond it the level is broken by rare cells (tests/protocol/procedures/identity/test_identity.py)."""
 
 BATCH_NUMBERS = 2**20
 """Numbers of simulated counts held at once: 8 MiB."""

@@ -8,20 +8,19 @@ import polars as pl
 import pytest
 from local_noise import seeded_noise
 from made_studies import made_study
+from masked_sums import sums_read
 from scipy.special import ndtr
 from scipy.stats import spearmanr
 from two_sample_cases import MemoryTable
 
 import tacit.local
-from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.association.plan import MaskedAssociation, separate_plan
 from tacit_protocol.procedures.association.release import RankTransform
 from tacit_protocol.procedures.association.statistic import independent_masked
-from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.within_owners.covariances import PAIR_SHARES, ReadPairs
+from tacit_protocol.procedures.within_owners.covariances import PAIR_SHARES
 
 PROCEDURE = procedure_named("association")
 BOUNDS: dict[str, Any] = {"x": (-4, 4), "y": (-4, 4)}
@@ -166,45 +165,28 @@ def test_a_result_says_pair_owner_and_size() -> None:
     assert list(result.to_pandas()["kind"][:2]) == ["Pearson correlation", "rank correlation"]
 
 
-def test_a_curve_without_any_correlation_is_found() -> None:
+@pytest.mark.parametrize("chosen", [{}, {"noise": "laplace", "delta": 0.0}])
+def test_a_curve_without_any_correlation_is_found(chosen: Any) -> None:
     x = np.random.default_rng(4).standard_normal(5000)
-    assert associated({"x": x, "y": x**2 - 1}, epsilon=4.0).reject
-
-
-@pytest.mark.parametrize("values", [0.0, np.nan, -9.0, 9.0])
-@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
-def test_a_constant_or_missing_column_ends_in_a_verdict_of_the_same_form(values: float) -> None:
-    rng = np.random.default_rng(5)
-    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, values)}, missing="encode")
-    assert not odd.reject
-    assert [effect.kind for effect in odd.effects] == ["Pearson correlation", "rank correlation"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ((X,), "two to 20 columns"),
-        ((X, CategoricalColumn(name="one", levels=("a",))), "two to 16 levels"),
-    ],
-)
-def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(made_study("association", Domain(columns=columns), owners=2, delta=1e-5))
-    with pytest.raises(InputError, match="one sample for each owner"):
-        associated()
-
-
-def test_a_release_is_read_again_for_the_same_columns_and_budget() -> None:
-    source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
-    other = made_study("association", Domain(columns=(Y, X)), owners=1, delta=1e-5)
-    assert planned(PROCEDURE, source).rereads
-    release: Any = object()
-    assert planned(PROCEDURE, source).reread(source.owners[0], source, release) is release
-    with pytest.raises(StudyError, match="other columns"):
-        planned(PROCEDURE, other).reread(other.owners[0], source, release)
+    assert associated({"x": x, "y": x**2 - 1}, epsilon=4.0, **chosen).reject
 
 
 PURE: dict[str, Any] = {"noise": "laplace", "delta": 0.0}
+MASKED: dict[str, Any] = {"aggregation": "masked", "colluders": 0}
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen"),
+    [*((value, {}) for value in (0.0, np.nan, -9.0, 9.0)), (np.nan, PURE | {"epsilon": 4.0}), (9.0, MASKED)],
+)
+@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
+def test_a_constant_or_missing_column_ends_in_a_verdict_of_the_same_form(value: float, chosen: Any) -> None:
+    rng = np.random.default_rng(5)
+    samples = [owner(rng, 300, 0.5) | {"x": np.full(300, value)} for _ in range(2)]
+    odd = associated(*samples, missing="encode", **chosen)
+    kinds = {"Pearson correlation"} if chosen == MASKED else {"rank correlation"}
+    assert {effect.kind for effect in odd.effects} == (kinds if chosen else {"Pearson correlation", *kinds})
+    assert not odd.reject
 
 
 @pytest.mark.parametrize("epsilon", [4.0, pytest.param(0.5, marks=pytest.mark.long)])
@@ -272,16 +254,6 @@ def test_in_pure_epsilon_ranks_are_told_and_of_few_units_only_that_they_go_toget
     assert any("middle of their bounds" in warning for warning in few.warnings)
 
 
-@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
-def test_in_pure_epsilon_a_constant_column_ends_in_a_verdict_and_a_curve_is_found() -> None:
-    rng = np.random.default_rng(8)
-    constant = owner(rng, 300, 0.5) | {"x": np.full(300, np.nan)}
-    odd = associated(constant, epsilon=4.0, missing="encode", **PURE)
-    assert not odd.reject
-    x = rng.standard_normal(5000)
-    assert associated({"x": x, "y": x**2 - 1}, epsilon=4.0, **PURE).reject
-
-
 @pytest.mark.parametrize(
     ("units", "epsilon", "delta", "columns", "chosen"),
     [
@@ -302,22 +274,6 @@ def test_the_noise_is_chosen_by_public_numbers(
     assert PROCEDURE.defaults(study) == noise
 
 
-def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
-    study = made_study("association", Domain(columns=(X, Y)), {"noise": "laplace"}, owners=1, delta=0.0)
-    assert PROCEDURE.cost(study).budget.delta_pico == 0
-    assert "there is no delta" in " ".join(PROCEDURE.describe_request(study))
-    assert "ranks" in PROCEDURE.what_is_released(study)
-
-
-def test_a_release_in_another_noise_is_not_read_again() -> None:
-    source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
-    other = source.model_copy(update={"parameters": {"noise": "laplace"}})
-    assert planned(PROCEDURE, source).rereads
-    release: Any = object()
-    with pytest.raises(StudyError, match="another noise"):
-        planned(PROCEDURE, other).reread(other.owners[0], source, release)
-
-
 # Owners who mask.
 
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
@@ -334,18 +290,6 @@ def plan_masked(*columns: Any, **options: Any) -> MaskedAssociation:
     plan = PROCEDURE.plan(asked_masked(*columns, **options))
     assert isinstance(plan, MaskedAssociation)
     return plan
-
-
-def sums_read(
-    plan: MaskedAssociation, tables: list[MemoryTable], rng: np.random.Generator | None
-) -> ReadPairs:
-    """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
-    parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
-    found = []
-    for place, noise in enumerate(plan.noises):
-        exact = np.sum([own[place].sums for own in parts], axis=0) * 2.0**-20
-        found.append(exact if rng is None else exact + noise * rng.standard_normal(len(exact)))
-    return ReadPairs(plan.pairs.weights, *found, *plan.noises, spread_of=plan.pairs.spread_of)
 
 
 def test_masked_numbers_are_the_covariances_and_variances_that_the_page_says() -> None:
@@ -423,31 +367,3 @@ def test_owners_who_mask_are_warned_of_bounds_that_are_much_wider_than_the_data(
         result = associated(*(owner(rng, 4000, rho) for _ in range(2)), bounds=bounds, **masked)
         assert result.reject == (rho > 0)
         assert not any("could not be seen" in words for words in result.warnings)
-
-
-@pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")
-def test_a_masked_constant_column_ends_in_a_verdict_without_an_estimate() -> None:
-    rng = np.random.default_rng(13)
-    samples = [owner(rng, 300, 0.5) | {"x": np.full(300, 9.0)} for _ in range(2)]
-    odd = associated(*samples, aggregation="masked", colluders=0)
-    assert [effect.estimate for effect in odd.effects] == [None]
-    assert not odd.reject
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise": "laplace"}, "Gaussian"),
-        ({"colluders": 3}, "at least one owner"),
-        ({"aggregation": "separate"}, "leave it out"),
-    ],
-)
-def test_an_association_that_cannot_be_masked_is_refused(changes: Any, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked_masked(**changes))
-
-
-def test_masked_units_of_several_rows_are_refused() -> None:
-    averaged = asked_masked().model_copy(update={"unit_column": "person"})
-    with pytest.raises(StudyError, match='unit_rows "one"'):
-        PROCEDURE.check(averaged)

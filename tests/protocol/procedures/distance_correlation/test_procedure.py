@@ -11,12 +11,11 @@ from made_studies import made_study, rows_table
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.release import SketchPlan
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -163,57 +162,6 @@ def test_projections_see_strong_dependence_where_the_noise_is_small(method: str)
     assert any("attenuation" in warning for warning in verdict.warnings)
 
 
-def without_columns(columns: tuple[str, ...] | None) -> Study:
-    """A study whose second owner has those columns."""
-    study = study_of()
-    other = study.owners[1].model_copy(update={"columns": columns})
-    return study.model_copy(update={"owners": (study.owners[0], other)})
-
-
-@pytest.mark.parametrize(
-    ("study", "message"),
-    [
-        (study_of(3, 1, {"mode": "peer"}), "peer mode is for pnc"),
-        (study_of(3, 1, {"mode": "peer", "method": "pnc"}), "parameter receiver"),
-        (study_of(3, 1, {"receiver": "north"}), "belong to peer mode"),
-        (study_of(3, 1, {"publish": True}), "belong to peer mode"),
-        (study_of(3, 1, {"n_projections": 2}), "at least as many directions"),
-        (study_of(3, 1, {"n_projections": 1000, "n_features": 64}), "too many numbers"),
-        (study_of(3, 1, {"method": "pnc", "n_features": 2}), "no effect"),
-        (study_of(owners=("a",)), "between two owners"),
-        (without_columns(None), "which columns"),
-        (without_columns(("n0",)), "its own columns"),
-        (study_of(curated=True), "curator"),
-        (study_of(unit_column="person"), "alignment"),
-        (study_of(units=(40, 50)), "must agree"),
-        (study_of(units=(31, 31)), "at least 32"),
-        (study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)), "ask for the sketch"),
-        (study_of(1, 0, {"method": "pnc"}, groups=3), "numeric columns alone"),
-    ],
-)
-def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        PROCEDURE.check(study)
-
-
-def test_an_alignment_is_of_units_of_two_owners_of_different_columns() -> None:
-    aligned: dict[str, Any] = {"unit_column": "person", "alignment": "d" * 64}
-    PROCEDURE.check(study_of(**aligned))
-    third = Owner(name="c", key=f"{99:064x}", data_set="data", columns=("n0",))
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"unit_column": None}, "needs the unit column"),
-        ({"alignment": "d" * 63}, "alignment"),
-        ({"alignment": "D" * 64}, "alignment"),
-        ({"owners": ("a", "b", third)}, "between two owners"),
-        ({"owners": ("a",)}, "between two owners"),
-        ({"held": (None, None)}, "between two owners"),
-        ({"curated": True}, "between two owners"),
-    ]
-    for changes, words in wrong:
-        with pytest.raises(ValueError, match=words):
-            study_of(**aligned | changes)
-
-
 @pytest.mark.parametrize(("units", "fitting"), [(4898, 7), (5875, 6), (8760, 4), (11_934, 3)])
 def test_too_many_projections_are_refused_with_what_passes(units: int, fitting: int) -> None:
     """Row counts of four of P4's data sets, with its eight projections; no epsilon changes what fits."""
@@ -228,21 +176,3 @@ def test_too_many_projections_are_refused_with_what_passes(units: int, fitting: 
             PROCEDURE.check(asked(epsilon, n_projections=fitting + 1))
         PROCEDURE.check(asked(epsilon, n_projections=fitting))
         PROCEDURE.check(asked(epsilon, method="pnc-disjoint"))
-
-
-def test_other_procedures_refuse_owners_with_columns_of_their_own() -> None:
-    for name in ("kernel_two_sample", "curated_two_sample", "joint_independence"):
-        with pytest.raises(StudyError, match="all columns"):
-            PROCEDURES[name].check(study_of().model_copy(update={"procedure": name}))
-
-
-def test_releases_of_another_shape_are_refused() -> None:
-    study = study_of(2, 1)
-    x = np.random.default_rng(0).random((100, 2))
-    right = releases_of(study, x, x[:, 0], SeededNoise(0))
-    swapped = {"a": right["b"], "b": right["a"]}
-    with pytest.raises(ReleaseError, match="shape"):
-        PROCEDURE.assemble(study, swapped)
-    other = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
-    with pytest.raises(ReleaseError, match="not aligned"):
-        PROCEDURE.assemble(study, {"a": right["a"], "b": other["b"]})

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from local_noise import seeded_noise
 from made_studies import made_study
+from masked_sums import sums_read
 from scipy.special import ndtr
 from two_sample_cases import MemoryTable
 
@@ -18,7 +19,6 @@ from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, Numer
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import Effects, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.counts.unlisted import NO_PART
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison.plan import MaskedGroups, separate_plan
@@ -205,21 +205,10 @@ def test_contrasts_are_orthonormal_and_see_no_constant() -> None:
         assert found.sum(axis=1) == pytest.approx(np.zeros(size - 1))
 
 
-def test_no_neighbour_moves_the_features_by_more_than_their_diameter_and_some_move_them_by_nearly_all() -> (
-    None
-):
+def test_bounds_of_numbers_are_certified_by_a_grid() -> None:
     movement, length = numeric_bounds()
     assert 4 * (SQUARES[0] + SQUARES[2]) <= movement <= 4 * (SQUARES[0] + SQUARES[2]) + 1e-3
     assert SQUARES.sum() <= length <= SQUARES.sum() + 1e-3
-    rng = np.random.default_rng(7)
-    for features, numeric, sizes in ((GroupFeatures(0, 3, 2, ((1, 3),)), 2, (5, 5)), (TABLES, 0, (4, 4))):
-        ends = np.array([0.0, 1.0, 0.5])
-        codes = np.stack([rng.integers(0, size, 1500) for size in sizes], axis=1).astype(np.int32)
-        rows = EncodedChunk(rng.choice(ends, (1500, numeric)), codes, None, 1500)
-        found = features(rows)
-        lengths = (found**2).sum(axis=1)
-        squared = (lengths[:, None] + lengths - 2 * found @ found.T).max()
-        assert 0.998 * features.diameter**2 <= squared <= features.diameter**2
 
 
 def sample(rng: np.random.Generator, units: int, off: float = 0.0) -> dict[str, Any]:
@@ -344,25 +333,6 @@ def test_every_number_of_a_release_is_the_sum_that_it_says() -> None:
         assert sums[group, 5:] / features.indicator == pytest.approx(counts, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("columns", "parameters", "words"),
-    [
-        ((AGE,), {}, "must name a categorical column"),
-        ((SEX, AGE), {"group": "age"}, "must name a categorical column"),
-        ((SEX,), {}, "one to 100 columns besides"),
-        ((CategoricalColumn(name="one", levels=("a",)), AGE), {}, "two to 8 levels"),
-        ((CategoricalColumn(name="nine", levels=tuple("abcdefghi")), AGE), {}, "two to 8 levels"),
-        ((SEX, CategoricalColumn(name="one", levels=("a",))), {}, "needs two levels"),
-    ],
-)
-def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, parameters: Any, words: str) -> None:
-    study = made_study(
-        "group_comparison", Domain(columns=columns), owners=2, delta=1e-5, parameters=parameters
-    )
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(study)
-
-
 def test_bad_samples_are_refused() -> None:
     rng = np.random.default_rng(12)
     with pytest.raises(InputError, match="one sample for each owner"):
@@ -371,27 +341,6 @@ def test_bad_samples_are_refused() -> None:
         compared(sample(rng, 10), group="nobody", columns=["age"])
     with pytest.raises(StudyRefusedError):
         compared(sample(rng, 10), group="age")
-
-
-def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> None:
-    domain = Domain(columns=(SEX, AGE, CategoricalColumn(name="w", levels=("a", "b"))))
-    source = made_study("group_comparison", domain, owners=1, delta=1e-5, parameters={"group": "sex"})
-    held = MemoryTable(domain, np.full((50, 1), 0.5), np.zeros((50, 2), dtype=np.int32), None)
-    with seeded_noise(1):
-        from tacit_protocol.privacy.noise import OpenDPNoise  # noqa: PLC0415 (patched above)
-
-        release = PROCEDURE.privatise(source, PROCEDURE.summarise(source, held), OpenDPNoise())
-    assert planned(PROCEDURE, source).rereads
-    stricter = source.model_copy(update={"level": 0.01})
-    assert planned(PROCEDURE, stricter).reread(source.owners[0], source, release) == release
-    for change, words in (
-        ({"parameters": {"group": "w"}}, "other groups"),
-        ({"domain": Domain(columns=(SEX, AGE))}, "other columns"),
-        ({"procedure": "kernel_two_sample"}, "no others"),
-    ):
-        other = source.model_copy(update=change)
-        with pytest.raises(StudyError, match=words):
-            planned(PROCEDURE, source).reread(source.owners[0], other, release)
 
 
 # Owners who mask.
@@ -410,16 +359,6 @@ def asked_masked(epsilon: float = 1.0, owners: int = 3, colluders: int = 0, **ch
 def masked_table(age: Any, sex: Any, ward: Any) -> MemoryTable:
     codes = np.stack([sex, ward], axis=1).astype(np.int32)
     return MemoryTable(Domain(columns=(SEX, AGE, WARD)), np.clip(np.asarray(age)[:, None] / 100, 0, 1), codes)
-
-
-def sums_read(plan: MaskedGroups, tables: list[MemoryTable], rng: np.random.Generator | None) -> ReadPairs:
-    """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
-    parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
-    found = []
-    for place, noise in enumerate(plan.noises):
-        exact = np.sum([own[place].sums for own in parts], axis=0) * 2.0**-20
-        found.append(exact if rng is None else exact + noise * rng.standard_normal(len(exact)))
-    return ReadPairs(plan.pairs.weights, *found, *plan.noises, spread_of=plan.pairs.spread_of)
 
 
 def masked_owners(
@@ -531,26 +470,6 @@ def test_a_masked_difference_is_found_and_told_in_units_and_of_no_owner() -> Non
     assert result.heterogeneity_pvalue is None
     assert any("only their sum was read" in words for words in result.warnings)
     assert set(result.source.releases["sample-1"].masked) == set(PAIR_SHARES)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise": "laplace"}, "Gaussian"),
-        ({"colluders": 3}, "at least one owner"),
-        ({"aggregation": "separate"}, "leave it out"),
-        ({"group": "ward"}, "two groups"),
-    ],
-)
-def test_groups_that_cannot_be_masked_are_refused(changes: Any, words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked_masked(**changes))
-
-
-def test_masked_units_of_several_rows_are_refused() -> None:
-    averaged = asked_masked().model_copy(update={"unit_column": "person"})
-    with pytest.raises(StudyError, match='unit_rows "one"'):
-        PROCEDURE.check(averaged)
 
 
 WIDE_LAWS = {

@@ -4,12 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from made_studies import made_study
 
 import tacit.local
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.counts.stratified import (
     SCORES,
     Strata,
@@ -18,12 +15,7 @@ from tacit_protocol.procedures.counts.stratified import (
     statistics,
     stratified_test,
 )
-from tacit_protocol.procedures.discovery import procedure_named
 
-PROCEDURE = procedure_named("stratified_table")
-SEX = CategoricalColumn(name="sex", levels=("f", "m"))
-SICK = CategoricalColumn(name="sick", levels=("no", "yes"))
-AGE = NumericColumn(name="age", lower=0.0, upper=100.0)
 CELLS = np.arange(4).reshape(1, 2, 2)
 
 
@@ -132,21 +124,3 @@ def test_nothing_that_could_be_known_is_said_of_empty_groups() -> None:
         assert odds.estimate is not None or (odds.lower, odds.upper) == (None, None)
         low, high = result.effects[0].interval or (np.nan, np.nan)
         assert -1 <= low <= high <= 1
-
-
-@pytest.mark.parametrize(
-    ("columns", "parameters", "words"),
-    [
-        ((SEX,), {}, "two columns or more"),
-        ((SEX, AGE), {"cuts": {"age": [50.0]}}, "categorical columns with two levels"),
-        ((SEX, SICK), {"group": "nobody"}, "must name two columns"),
-        ((SEX, SICK), {"group": "sex", "outcome": "sex"}, "must name two columns"),
-        ((SEX, SICK), {"event": "perhaps"}, "must be a level of the outcome"),
-    ],
-)
-def test_a_study_that_cannot_be_asked_says_what_to_change(columns, parameters, words: str) -> None:
-    study = made_study(
-        "stratified_table", Domain(columns=columns), owners=2, delta=0.0, parameters=parameters
-    )
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(study)

@@ -5,14 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from local_noise import seeded_noise
-from made_studies import made_study
 
 import tacit.local
 from tacit.errors import InputError, StudyRefusedError
-from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.survival import (
     Times,
     at_risk,
@@ -26,12 +22,6 @@ from tacit_protocol.procedures.survival import (
 
 pd = pytest.importorskip("pandas")
 
-PROCEDURE = procedure_named("survival")
-TIME = NumericColumn(name="t", lower=0.0, upper=10.0)
-OTHER = NumericColumn(name="u", lower=0, upper=1)
-DIED = CategoricalColumn(name="died", levels=("no", "yes"))
-ARM = CategoricalColumn(name="arm", levels=("a", "b"))
-CUTS = {"cuts": {"t": [2.0, 5.0]}}
 M = 8
 
 
@@ -205,25 +195,6 @@ def test_what_cannot_be_known_is_said_and_nothing_breaks(column: str, value: Any
     assert all(
         0 <= low <= high <= 1 for c in result.curves for low, high in zip(c.lower, c.upper, strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("columns", "parameters", "words"),
-    [
-        ((DIED, ARM), {}, "parameter time must name"),
-        ((TIME, OTHER), {"cuts": {"t": [2.0], "u": [0.5]}}, "event must name"),
-        ((TIME, DIED), CUTS | {"event_level": "perhaps"}, "must be a level"),
-        ((TIME, DIED, ARM), CUTS | {"group": "nobody"}, "parameter group must name"),
-        ((TIME, DIED), CUTS | {"group": "died"}, "event must name"),
-        ((TIME, DIED), CUTS | {"event": "t"}, "event must name"),
-    ],
-)
-def test_a_study_that_cannot_be_asked_says_what_to_change(
-    columns: tuple[Column, ...], parameters: dict[str, Any], words: str
-) -> None:
-    study = made_study("survival", Domain(columns=columns), owners=2, delta=0.0, parameters=parameters)
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(study)
 
 
 def test_bad_arguments_are_refused() -> None:

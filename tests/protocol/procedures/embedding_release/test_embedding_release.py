@@ -1,5 +1,6 @@
-"""A private database, its points stated or drawn from histograms: noise, checks, means read again."""
+"""Private databases: points, noise, means read again, candidates, and bounds on distances."""
 
+import math
 from typing import Any
 
 import made_studies
@@ -9,18 +10,27 @@ from made_studies import Drawing
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, releases_of, study_of
 
 from tacit_protocol.domain import Domain, PooledTable
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import (
     ReleaseError,
-    StudyError,
     check_release,
     check_study,
     planned,
     reread,
 )
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
+from tacit_protocol.procedures.embedding_release.concentration_bounds import (
+    Noise,
+    ProvedDistance,
+    ReleasedMean,
+    Sampling,
+    trace_bound,
+)
+from tacit_protocol.procedures.embedding_release.plan import CANDIDATES_MAX, Candidates, CandidatesError
 from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS
 
 PROCEDURE = EmbeddingRelease()
@@ -39,7 +49,6 @@ def table(rows: int = 500, seed: int = 3) -> MemoryTable:
     return MemoryTable(MIXED, rng.random((rows, 2)), codes)
 
 
-FOURIER: dict[str, Any] = {"method": "random-features", "n_frequencies": 30}
 CHOSEN: dict[str, Any] = {"method": "exponential", "candidate_rows": 2, "n_points": 6}
 
 
@@ -49,34 +58,6 @@ FEW: dict[str, Any] = {"n_points": 20, "n_bins": 5}
 
 def release_of(study: Study, noise: Any, data: Any = None) -> Release:
     return made_studies.release_of(PROCEDURE, study, data or table(), noise)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"points": [[0.1, 0.2, "l0"]], "n_points": 5}, "neither counted nor placed"),
-        ({"points": [[0.1, 0.2]]}, "one value per column"),
-        ({"n_frequencies": 5}, "parameter n_frequencies has no effect"),
-        ({"candidate_rows": 2}, "parameter candidate_rows has no effect"),
-        ({"method": "random-features", "n_points": 5}, "parameter n_points has no effect"),
-        ({"method": "exponential"}, "needs candidates, or candidate_rows"),
-        ({"method": "exponential", "candidate_rows": 2, "noise": "laplace"}, "parameter noise has no effect"),
-        ({"method": "exponential", "candidate_rows": 9, "n_points": 30}, "drawn exactly"),
-        ({"method": "exponential", "candidate_rows": 1, "n_points": 1}, "two or more"),
-        ({"method": "exponential", "candidates": [[[0.1, 0.2, "l0"]]]}, "candidates"),
-        ({"method": "exponential", "candidates": [[[0.1]], [[0.2]]]}, "one value per column"),
-        ({"placement": "uniform", "n_bins": 5}, "n_bins has no effect"),
-        ({"points": [[0.1, 0.2, "l0"]], "histogram_share": 0.5}, "histogram_share has no effect"),
-        ({"points": [[0.1, 0.2, "l0"]], "placement": "histograms"}, "neither counted nor placed"),
-        ({"method": "random-features", "placement": "histograms"}, "method subspace alone"),
-        ({"method": "exponential", "candidate_rows": 2, "placement": "histograms"}, "method subspace alone"),
-        ({"domain": domain_of(100), "n_points": 201}, "more than 20000 values"),
-        ({"domain": domain_of(40), "n_bins": 1000}, "fewer points or bins"),
-    ],
-)
-def test_studies_that_cannot_be_run_are_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked(**parameters))
 
 
 ME: dict[str, Any] = {"features": "me", "n_features": 12, "bandwidth": 0.4}
@@ -95,26 +76,6 @@ def test_the_mean_of_a_two_sample_release_is_a_database() -> None:
     assert any("read again" in warning for warning in verdict.warnings)
     with pytest.raises(ReleaseError):  # what an owner sends has the study's own noise
         check_release(PROCEDURE, study, found)
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "words"),
-    [
-        ({}, SAME, "features me"),
-        (ME, SAME | {"placement": "uniform"}, "other points"),
-        (ME, SAME | {"n_points": 13}, "other points"),
-        (ME, SAME | {"bandwidth": 0.5}, "another bandwidth"),
-        (ME | {"category_similarity": 0.1}, SAME, "another category_similarity"),
-    ],
-)
-def test_the_mean_of_other_features_is_no_such_database(
-    theirs: dict[str, Any], ours: dict[str, Any], words: str
-) -> None:
-    source = study_of(MIXED, theirs, owners=2)
-    made = releases_of(source, [table(), table()], SeededNoise(7))["o0"]
-    study = asked(reuses="a" * 64, **ours)
-    with pytest.raises(StudyError, match=words):
-        reread(PROCEDURE, study, study.owners[0], source, made)
 
 
 def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
@@ -138,32 +99,6 @@ def test_a_curator_releases_one_database_of_all_its_owners_units() -> None:
     verdict = PROCEDURE.assemble(study, {"curator": release})
     stacked = np.concatenate([features_of(study)(next(t.chunks())) for t in pool.parts.values()])
     assert np.array(verdict.embedding["curator"]) == pytest.approx(stacked.mean(axis=0), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "other", "words"),
-    [
-        (FEW, {"n_bins": 6}, "another n_bins"),
-        (FEW, {"n_bins": None, "placement": "uniform"}, "state points"),
-        (FOURIER, {"noise": "laplace"}, "another noise"),
-        (CHOSEN, {"candidate_rows": 3}, "another candidate_rows"),
-    ],
-)
-def test_a_database_is_read_again_as_it_is(
-    parameters: dict[str, Any], other: dict[str, Any], words: str
-) -> None:
-    source = asked(**parameters)
-    made = release_of(source, Drawing())
-    study = asked(reuses="a" * 64, **parameters)
-    found = reread(PROCEDURE, study, study.owners[0], source, made)
-    assert (found.vectors, found.choice) == (made.vectors, made.choice)
-    changed = {name: value for name, value in (parameters | other).items() if value is not None}
-    for later, reason in (
-        (study.model_copy(update={"seed": "9" * 32}), "seed"),
-        (asked(reuses="a" * 64, **changed), words),
-    ):
-        with pytest.raises(StudyError, match=reason):
-            reread(PROCEDURE, later, later.owners[0], source, made)
 
 
 class Showing(NoNoise):
@@ -210,3 +145,108 @@ def test_histograms_noise_is_drawn_once_where_data_are_read_before_the_budget_is
     assert one.vectors[MEAN] != again.vectors[MEAN]
     check_release(PROCEDURE, study, one)
     assert "noisy" not in repr(summary), "nothing of it gets into a log"
+
+
+# Candidate databases: what is counted, how far each lies from a mean, and how many are too many.
+
+
+def places(count: int, seed: int = 1) -> Locations:
+    rng = np.random.default_rng(seed)
+    return Locations(rng.random((count, 2)), np.zeros((count, 0), dtype=np.int32))
+
+
+def test_multisets_are_all_there_once() -> None:
+    found = Candidates.multisets(4, 3)
+    assert len(found) == math.comb(6, 3) == len(np.unique(found.weights, axis=0))
+    assert found.weights.sum(axis=1) == pytest.approx(1)
+    assert set(np.unique(found.weights * 3).round(9)) == {0, 1, 2, 3}
+
+
+def test_distances_are_those_of_the_kernels_space() -> None:
+    """For data on the points themselves, in the span: the distance is the whole MMD."""
+    points, kernel = places(6), ProductKernel("gaussian", 0.3)
+    features = WhitenedMeanEmbedding(kernel, points)(points)
+    found = Candidates.multisets(6, 2)
+    data = np.array([0.5, 0.5, 0, 0, 0, 0])
+    gram = kernel.gram(points, points)
+    apart = found.weights - data
+    exact = np.sqrt(np.maximum(0, np.einsum("cj,jk,ck->c", apart, gram, apart)))
+    assert found.distances(features, data @ features) == pytest.approx(exact, abs=1e-4)
+    assert found.distances(features, data @ features).min() < 1e-12, "no digits are lost near 0"
+
+
+@pytest.mark.parametrize(("points", "rows"), [(1000, 1000), (100, 3), (300, 2)])
+def test_more_than_can_be_drawn_exactly_are_refused_at_once(points: int, rows: int) -> None:
+    assert math.comb(points + rows - 1, rows) > CANDIDATES_MAX
+    with pytest.raises(CandidatesError, match="use fewer points or rows"):
+        Candidates.multisets(points, rows)
+
+
+# Bounds on the distance of two noisy means dominate what is simulated, in the worst populations too.
+
+
+ROOT_2 = float(np.sqrt(2))
+DIMENSION = 6
+
+
+def pair_of(
+    statistic: float, units: float, noise: Noise, *, sampling: Sampling = "any", length: float = 0.0
+) -> ProvedDistance:
+    """Two means at that squared distance, each of squared length ``length`` besides."""
+    first, second = np.zeros(DIMENSION), np.zeros(DIMENSION)
+    first[0], second[0] = np.sqrt(statistic) / 2, -np.sqrt(statistic) / 2
+    first[1] = second[1] = np.sqrt(length)
+    one, other = ReleasedMean(first, units, noise), ReleasedMean(second, units, noise)
+    return ProvedDistance(one, other, ROOT_2, sampling)
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("sampling", ["any", "normal"])
+@pytest.mark.parametrize("scale", [0.0, 1e-9, 0.05])
+@pytest.mark.parametrize("rare", [0.5, 0.01])
+def test_pvalues_of_two_point_populations_are_above_their_frequency(
+    sampling: Sampling, scale: float, rare: float
+) -> None:
+    """Units at one of two orthogonal features: all the spread in one direction, far from normal where rare.
+
+    Of 40 000 simulated distances under one population, the part above each quantile is below the p-value;
+    a frequency of .05 is known to .001.
+    """
+    units, rng = 50, np.random.default_rng(5)
+    counts = rng.binomial(units, rare, (2, 40_000)) / units
+    noise = rng.normal(0, scale * ROOT_2, (40_000, DIMENSION))
+    difference = counts[0] - counts[1]
+    noise[:, 0] += difference
+    noise[:, 1] -= difference
+    distances = np.sum(noise**2, axis=1)
+    for part in (0.5, 0.1, 0.05, 0.01):
+        statistic = float(np.quantile(distances, 1 - part))
+        found = pair_of(statistic, units, Noise(scale), sampling=sampling, length=0.25).pvalue()
+        assert found >= np.mean(distances > statistic) - 0.005
+
+
+@pytest.mark.sweep(10)
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("units", [1.0, 3.0, 1e3, 1e9])
+@pytest.mark.parametrize("statistic", [0.0, 1e-12, 0.01, 1.9, 300.0])
+def test_nothing_is_nan_and_intervals_are_ordered(law: str, units: float, statistic: float) -> None:
+    for sampling in ("any", "normal"):
+        found = pair_of(statistic, units, Noise(0.03, law), sampling=sampling)  # type: ignore[arg-type]
+        low, high = found.interval(0.95)
+        assert 0 <= low <= high <= 2 + 1e-9
+        assert 0 < found.pvalue() <= 1
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_traces_are_bounded(law: str) -> None:
+    """Where all units are alike the trace is 0, and bounds come near to it as units and noise allow."""
+    mean = np.zeros(DIMENSION)
+    mean[0] = 1.0
+    bounds = [
+        trace_bound(ReleasedMean(mean, units, Noise(scale, law)), ROOT_2, 1e-3)  # type: ignore[arg-type]
+        for units, scale in ((10, 0.1), (1e4, 1e-3), (1e8, 1e-6))
+    ]
+    assert 1 >= bounds[0] > bounds[1] > bounds[2]
+    assert bounds[2] < 0.01
+    assert trace_bound(ReleasedMean(np.zeros(DIMENSION), 1e8, Noise(0.0)), ROOT_2, 1e-3) == 1
+    assert trace_bound(ReleasedMean(np.zeros(DIMENSION), 1e8, Noise(0.0)), 0.5, 1e-3) == 0.125

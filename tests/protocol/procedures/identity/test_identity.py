@@ -1,13 +1,24 @@
-"""Priv'IT, its clipped statistic and repetition: exact constants, guarantees searched against, levels."""
+"""Counts against a known distribution: studies, reference values, level, and exact constants of Priv'IT."""
 
 import itertools
 import math
+import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import made_study, release_of
+from scipy.stats import chi2
+from two_sample_cases import MemoryTable
 
+from tacit_protocol.domain import CategoricalColumn, Domain
+from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.numerics.noisy_tables import CellNoise
+from tacit_protocol.privacy.accounting import epsilon_spent
+from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.identity import privit
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.identity import IdentityTest, privit
 from tacit_protocol.procedures.identity.privit import (
     C2,
     STEP,
@@ -20,6 +31,240 @@ from tacit_protocol.procedures.identity.privit import (
     draw_blocks,
     plan_privit,
 )
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity
+from tacit_protocol.procedures.identity.statistic import GoodnessOfFit
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
+
+COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
+EVEN = [0.25] * 4
+IDENTITY = IdentityTest()
+EVERY: dict[str, dict[str, Any]] = {
+    "mcgof": {},
+    "mcgof published": {"weights": "published"},
+    "mcgof gaussian": {"noise": "gaussian"},
+    "zcdp-gof": {},
+    "zcdp-gof rho": {"rho": 0.02},
+    "privit-laplace": {},
+    "privit-laplace published": {"weights": "published"},
+    "privit-laplace filter": {"clipping": "filter"},
+    "repetition": {},
+    "privit": {"distance": 0.9},
+}
+
+
+def table_of(codes: np.ndarray, domain: Domain | None = None) -> MemoryTable:
+    """A table of categories, one row a unit."""
+    held = codes.reshape(len(codes), -1).astype(np.int32)
+    return MemoryTable(domain or Domain(columns=(COLUMN,)), np.zeros((len(codes), 0)), held)
+
+
+def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> Study:
+    parameters = {"method": method, "probabilities": probabilities or EVEN} | changes.pop("parameters", {})
+    given: dict[str, Any] = {"owners": ("owner",), "epsilon": 2.0, "delta": 1e-6}
+    return made_study(
+        "identity", changes.pop("domain", Domain(columns=(COLUMN,))), parameters, **given | changes
+    )
+
+
+def run(asked: Study, table: MemoryTable) -> tuple[Release, Any]:
+    IDENTITY.check(asked)
+    release = release_of(IDENTITY, asked, table, OpenDPNoise())
+    return release, IDENTITY.assemble(asked, {"owner": release})
+
+
+def of(name: str, **changes: Any) -> Study:
+    return study(name.partition(" ")[0], parameters=EVERY[name], **changes)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_method_sees_a_distribution_that_is_another(name: str) -> None:
+    """One cell holds all of 20 000 units: decisions reject but for their blind coins, which are counted."""
+    table = table_of(np.zeros(20_000, dtype=np.int64))
+    release, verdict = run(of(name), table)
+    assert verdict.units == {"owner": 20_000}
+    if name in ("privit", "repetition"):
+        # A blind coin would accept with probability .025 to .05 each time: 12 of 12 do below 1e-15.
+        again = [run(of(name), table)[1].reject for _ in range(12)]
+        assert any(again)
+        assert set(release.vectors) == set()
+        assert "statistic" not in verdict.model_dump()
+        assert "pvalue" not in verdict.model_dump()
+    else:
+        assert verdict.reject
+        assert 0 < verdict.pvalue <= 0.001
+        assert release.decision is None
+
+
+def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
+    """The ledger composes Gaussian events exactly; rho adds up, and its conversion bounds what is charged."""
+    events = IDENTITY.cost(of("zcdp-gof rho")).events
+    for number in (1, 5, 40):
+        rho = 0.02 * number
+        bound = rho + 2 * math.sqrt(rho * math.log(1 / 1e-5))
+        assert epsilon_spent(events * number, 1e-5) <= bound
+        assert epsilon_spent(events * number, 1e-5) > bound / 3
+
+
+def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
+    unplanned = study("privit")
+    with pytest.raises(StudyError, match="would not be private"):
+        IDENTITY.summarise(unplanned, table_of(np.arange(300) % 4))
+    assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
+
+
+def test_an_impossible_category_that_is_occupied_is_seen() -> None:
+    codes = np.repeat(np.arange(6), [2400, 2400, 2400, 2400, 400, 0])
+    for name in ("mcgof", "mcgof published", "zcdp-gof", "privit-laplace"):
+        assert run(of(name), table_of(codes))[1].reject, name
+
+
+def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
+    """Of other noise than the study's own, and of cells that are sums of the earlier ones."""
+    two = Domain(columns=(COLUMN, CategoricalColumn(name="y", levels=("u", "v"))))
+    codes = np.column_stack([np.zeros(6000, dtype=np.int64), np.arange(6000) % 2])
+    counting = NoisyCounts()
+    for noise, method in (("laplace", "mcgof"), ("gaussian", "zcdp-gof"), ("gaussian", "mcgof")):
+        source = study(domain=two, budget=Budget.of(0.7, 1e-6)).model_copy(
+            update={"procedure": "noisy_counts", "parameters": {"noise": noise}}
+        )
+        earlier = counting.privatise(
+            source, counting.summarise(source, table_of(codes, domain=two)), OpenDPNoise()
+        )
+        owner = Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
+        asked = study(method, owners=(owner,))
+        read = IDENTITY.plan(asked).reread(owner, source, earlier)
+        IDENTITY.plan(asked).check_reread(read)
+        with pytest.raises(ReleaseError):
+            IDENTITY.check_release(asked, read)  # what an owner sends has the study's own noise and cells
+        verdict = IDENTITY.assemble(asked, {"owner": read})
+        assert verdict.reject
+        assert any("read again" in warning for warning in verdict.warnings)
+
+
+def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
+    """A study of noisy counts, and its owner's release."""
+    source = study().model_copy(update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}})
+    counting = NoisyCounts()
+    summary = counting.summarise(source, table_of(codes, domain=source.domain))
+    return source, counting.privatise(source, summary, OpenDPNoise())
+
+
+# Noisy counts against a known distribution: reference values, and the level over a grid.
+
+
+RUNS, DRAWS, LEVEL = 2000, 999, 0.05
+
+
+def skewed(cells: int) -> np.ndarray:
+    weights = 1 / np.arange(1, cells + 1) ** 1.5
+    return np.asarray(weights / weights.sum())
+
+
+def sparse(cells: int) -> np.ndarray:
+    """Half of the cells share a thousandth, one has nothing."""
+    q = np.full(cells, 0.001 / (cells // 2))
+    q[: cells - cells // 2] = 0.999 / (cells - cells // 2)
+    q[-1] = 0.0
+    return np.asarray(q / q.sum())
+
+
+LAWS = {"uniform": lambda cells: np.full(cells, 1 / cells), "skewed": skewed, "sparse": sparse}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_form_is_the_dense_one(law: str) -> None:
+    """With S = diag(q) - q q' + I/(n rho), n (c/n - q)' P S^-1 P (c/n - q), as published."""
+    k, n, rho = 7, 200, 0.01
+    q = LAWS[law](k)
+    fit = GoodnessOfFit(q, n, CellNoise("gaussian", 1 / math.sqrt(rho)), "noise-aware")
+    counts = fit.simulate(np.random.default_rng(1))
+    projection = np.eye(k) - np.full((k, k), 1 / k)
+    covariance = np.diag(q) - np.outer(q, q) + np.eye(k) / (n * rho)
+    apart = projection @ (counts / n - q)
+    dense = n * apart @ np.linalg.inv(covariance) @ apart
+    assert float(fit.statistic(counts)) == pytest.approx(dense, rel=1e-10)
+
+
+def test_the_published_statistic_divides_by_expected_counts_and_impossible_cells_by_their_noise() -> None:
+    q, noise = np.array([0.5, 0.5, 0.0]), CellNoise("laplace", 3.0)
+    fit = GoodnessOfFit(q, 10, noise, "published")
+    assert float(fit.statistic(np.array([7.0, 4.0, 6.0]))) == pytest.approx(4 / 5 + 1 / 5 + 36 / 18)
+
+
+GRID = [
+    (law, cells, units, epsilon)
+    for law in LAWS
+    for cells in (3, 40, 300)
+    for units in (60, 2000)
+    for epsilon in (0.1, 1.0, 8.0)
+]
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("method", ["mcgof, published", "mcgof", "zcdp-gof", "privit-laplace"])
+def test_the_level_is_kept_over_the_grid(method: str) -> None:
+    """54 cells; 60 units on 300 cells expect 0.2 a cell, and the sparse ones far less."""
+    for index, (law, cells, units, epsilon) in enumerate(GRID):
+        plan = PlannedIdentity(
+            method.partition(",")[0],
+            LAWS[law](cells),
+            units,
+            epsilon,
+            LEVEL,
+            delta=1e-6,
+            weights="published" if "published" in method else "noise-aware",
+        )
+        found = plan.rates(LAWS[law](cells), RUNS, DRAWS, np.random.SeedSequence([9, index]))
+        # Both rates are of the null; the simulated null varies too.
+        allowed = LEVEL + 5.5 * math.sqrt(LEVEL * (1 - LEVEL) * (1 / RUNS + 1 / DRAWS))
+        assert max(found.false, found.true) < allowed, (law, cells, units, epsilon)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("law", LAWS)
+def test_chi_square_keeps_the_level_where_it_is_chosen(law: str) -> None:
+    rng, chosen = np.random.default_rng(11), 0
+    for cells in (3, 40, 300):
+        for units in (60, 2000, 10**5):
+            for deviation in (0.5, 3.0, 30.0):
+                fit = GoodnessOfFit(LAWS[law](cells), units, CellNoise("gaussian", deviation), "noise-aware")
+                if not fit.chi_square_holds:
+                    continue
+                chosen += 1
+                counts = rng.multinomial(units, fit.probabilities, size=RUNS)
+                values = fit.statistic(counts + fit.noise.draw(rng, counts.shape))
+                for level in (0.05, 0.01):
+                    rate = np.mean(values > chi2.isf(level, cells - 1))
+                    assert rate < level + 5.5 * math.sqrt(level / RUNS), (cells, units, deviation)
+    assert chosen >= 5
+
+
+@pytest.mark.long
+def test_chi_square_would_break_the_level_on_rare_cells() -> None:
+    """Why it is not chosen there: cells with 0.05 expected counts and little noise."""
+    q = sparse(200)
+    fit = GoodnessOfFit(q, 400, CellNoise("gaussian", 0.2), "noise-aware")
+    rng = np.random.default_rng(12)
+    counts = rng.multinomial(400, q, size=RUNS)
+    values = fit.statistic(counts + fit.noise.draw(rng, counts.shape))
+    assert np.mean(values > chi2.isf(0.01, 199)) > 0.02
+    assert not fit.chi_square_holds
+
+
+def test_twenty_thousand_cells_take_linear_memory() -> None:
+    k = 20_000
+    fit = GoodnessOfFit(np.full(k, 1 / k), 10**6, CellNoise("gaussian", 30.0), "noise-aware")
+    counts = fit.simulate(np.random.default_rng(1))
+    tracemalloc.start()
+    found = fit.test(counts, "auto", 999, np.random.SeedSequence(1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 8 * k, "a matrix would take 3 GB"
+    assert 1e-6 < found.pvalue < 1 - 1e-6
+
+
+# Priv'IT, its clipped statistic and repetition: exact constants, guarantees searched against, levels.
+
 
 UNIFORM = np.full(5, 0.2)
 SKEWED = np.array([0.6, 0.3, 0.06, 0.04])

@@ -1,4 +1,4 @@
-"""Tests by aggregation: one unit moves the count by one, blocks reject as stated, p-values are exact."""
+"""Joint independence: decisions by permutation, and votes of blocks whose p-values are exact."""
 
 import math
 from collections.abc import Iterator
@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from made_studies import made_study, rows_table
-from two_sample_cases import SeededNoise, domain_of
+from threadpoolctl import threadpool_limits
+from two_sample_cases import MemoryTable, SeededNoise, domain_of
 
 from tacit_protocol.domain import PooledTable
-from tacit_protocol.messages.study import Study
+from tacit_protocol.features.unit_gram import gather_units
+from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures import aggregation
 from tacit_protocol.procedures.aggregation import (
     BLOCK_PERMUTATIONS,
@@ -26,16 +30,124 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependenceDecision,
     JointIndependenceResult,
 )
+from tacit_protocol.procedures.permutation.statistic import permuted_statistics
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]
 
 PROCEDURE = JointIndependence()
 
+
+def study_of(
+    numeric: int, parameters: dict[str, Any] | None = None, categories: tuple[int, ...] = (), **given: Any
+) -> Study:
+    asked = {"method": "permutation"} | (parameters or {})
+    return made_study(PROCEDURE.name, domain_of(numeric, categories), asked, **({"delta": 0.0} | given))
+
+
+def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) -> MemoryTable:
+    return rows_table(study.domain, values, unit, codes)
+
+
+def dependent(kind: str, units: int, seed: int = 0) -> Floats:
+    z = np.random.default_rng(seed).standard_normal((units, 3))
+    if kind == "linear":
+        z[:, 1] = 0.6 * z[:, 0] + 0.8 * z[:, 1]
+    if kind == "quadratic":
+        z[:, 1] = (z[:, 0] ** 2 - 1 + z[:, 1]) / math.sqrt(3)
+    if kind == "three variables":
+        z[:, 2] = np.abs(z[:, 2]) * np.sign(z[:, 0] * z[:, 1])
+    return np.asarray(0.5 + 0.15 * z[:, : 3 if kind == "three variables" else 2])
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("kind", ["linear", "quadratic", "three variables"])
+def test_dependence_is_found(kind: str) -> None:
+    """By each of five private decisions: at 1500 units the statistic is many scales above the noise."""
+    values = dependent(kind, 1500)
+    study = study_of(values.shape[1], {"permutations": 199}, epsilon=4.0)
+    summary = PROCEDURE.summarise(study, table_of(study, values))
+    assert all(PROCEDURE.privatise(study, summary, SeededNoise(i)).decision for i in range(5))
+
+
+def independent(kind: str, rng: np.random.Generator, units: int, variables: int) -> Floats:
+    if kind == "ties":
+        return np.asarray(rng.integers(0, 2, (units, variables)).astype(np.float64))
+    if kind == "heavy tails":
+        return np.asarray(0.5 + 0.02 * rng.standard_cauchy((units, variables)))
+    return rng.random((units, variables))
+
+
+LEVEL_RUNS = 1000
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("variables", [2, 3])
+@pytest.mark.parametrize("kind", ["ties", "heavy tails", "uniform"])
+def test_independence_is_rejected_at_most_at_the_level(kind: str, variables: int) -> None:
+    """1000 tables of 12 units, 19 permutations each, level .1; each cell fails with probability below 1e-8.
+
+    At epsilon 1 the noise decides, at 50 the data.
+    """
+    rng, noise = np.random.default_rng(7), SeededNoise(8)
+    planned = study_of(variables, {"bandwidth": 0.3})
+    plan = PROCEDURE.plan(planned)
+    sensitivity, permuted = plan.sensitivities(12)
+    rejected = {1.0: 0, 50.0: 0}
+    with threadpool_limits(1):
+        for run in range(LEVEL_RUNS):
+            table = table_of(planned, independent(kind, rng, 12, variables))
+            rows = gather_units(list(table.chunks()))
+            grams = [plan.gram(names, rows) for names in plan.variables]
+            values = permuted_statistics(grams, 19, np.random.SeedSequence(run))
+            for epsilon in rejected:
+                rejected[epsilon] += permutation_decision(
+                    values, sensitivity, 0.1, Budget.of(epsilon, 0), noise, permuted_sensitivity=permuted
+                )
+    # Bernstein: P(Bin(1000, .1) > 100 + 60) < 1e-8.
+    assert max(rejected.values()) <= 160
+    if kind != "ties":
+        assert min(rejected.values()) >= 50, "the level is exact where there are no ties"
+
+
+def test_the_order_of_units_is_secret_so_that_the_tables_order_says_nothing() -> None:
+    """The permutations are public: without a secret order, units that trade places would change them."""
+    study = study_of(2, {"permutations": 99})
+    table = table_of(study, dependent("linear", 30))
+    one, other = (PROCEDURE.summarise(study, table).values for _ in range(2))
+    assert one[0] == pytest.approx(other[0], abs=1e-12)
+    assert not np.allclose(one[1:], other[1:])
+
+
+def test_too_many_units_are_refused_before_any_row_is_read() -> None:
+    class Unread:
+        domain = domain_of(2)
+        units = 150_000
+
+        def chunks(self) -> Any:
+            raise AssertionError("rows were read")
+
+    with pytest.raises(StudyError, match="too many units"):
+        PROCEDURE.summarise(study_of(2), Unread())
+    with pytest.raises(StudyError, match="at least two units"):
+        PROCEDURE.summarise(study_of(2), table_of(study_of(2), np.zeros((1, 2))))
+
+
+@pytest.mark.parametrize("units", [1, 2**30])
+def test_a_release_of_units_that_the_test_does_not_take_is_refused(units: int) -> None:
+    study = study_of(2, {"permutations": 99})
+    release = Release(units=units, guarantee=PROCEDURE.cost(study), decision=True)
+    with pytest.raises(ReleaseError, match="number of units"):
+        PROCEDURE.check_release(study, release)
+
+
+# Tests by aggregation: one unit moves the count by one, blocks reject as stated, p-values are exact.
+
+
 RIGHT, WRONG = {"n1": ["n0"]}, {"n0": ["n1"]}
 
 
-def study_of(numeric: int = 2, parameters: dict[str, Any] | None = None, **given: Any) -> Study:
+def aggregated_study(numeric: int = 2, parameters: dict[str, Any] | None = None, **given: Any) -> Study:
     asked = {"method": "aggregate"} | (parameters or {})
     return made_study(PROCEDURE.name, domain_of(numeric, ()), asked, **({"delta": 0.0} | given))
 
@@ -74,14 +186,14 @@ def overlapping(units: int, blocks: int) -> Iterator[slice]:
 def test_one_unit_moves_the_count_by_one_and_overlapping_blocks_are_caught(
     kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = study_of(parameters={"blocks": 6, "kernel": kernel})
+    study = aggregated_study(parameters={"blocks": 6, "kernel": kernel})
     assert largest_move(study, 30) == 1, "the bound holds, and is reached"
     monkeypatch.setattr(aggregation, "block_places", overlapping)
     assert largest_move(study, 30) == 2
 
 
 def test_a_graphs_functions_are_fitted_inside_a_block() -> None:
-    assert largest_move(study_of(parameters={"blocks": 6, "graph": RIGHT}), 4) <= 1
+    assert largest_move(aggregated_study(parameters={"blocks": 6, "graph": RIGHT}), 4) <= 1
 
 
 @pytest.mark.parametrize(("units", "blocks"), [(5, 1), (23, 4), (1000, 17), (1000, 45)])
@@ -98,7 +210,7 @@ def test_blocks_are_disjoint_and_hold_every_unit_once(units: int, blocks: int) -
 def test_a_block_rejects_independent_units_just_as_often_as_stated(kind: str) -> None:
     """1500 blocks of 8 units: 6 standard deviations, so that each case fails with probability below 1e-8."""
     rng, found, runs = np.random.default_rng(5), 0, 10
-    study = study_of(parameters={"blocks": 150})
+    study = aggregated_study(parameters={"blocks": 150})
     for run in range(runs):
         values = rng.standard_normal((1200, 2)) * 0.1 + 0.5
         values = {"normal": values, "ties": (values > 0.55) * 1.0, "constant": np.full((1200, 2), 0.3)}[kind]
@@ -157,40 +269,8 @@ def released(study: Study, values: Floats, noise: Any = None) -> Any:
     return summary, PROCEDURE.privatise(study, summary, noise or OpenDPNoise())
 
 
-def test_one_noisy_count_leaves_in_pure_epsilon() -> None:
-    study = study_of(delta=1e-5)
-    summary, release = released(study, linked(200, 1))
-    check_release(PROCEDURE, study, release)
-    assert set(release.model_dump(exclude_defaults=True)) == {"units", "guarantee", "vectors"}
-    assert [event.mechanism for event in release.guarantee.events] == ["laplace"]
-    (vector,) = release.vectors.values()
-    assert len(vector.values) == 1
-    assert vector.scale == pytest.approx(1.0, rel=1e-6)
-    assert "rejecting" not in repr(summary)
-    verdict = PROCEDURE.assemble(study, {"owner-0": release})
-    assert isinstance(verdict, JointIndependenceResult)
-    statistic, pvalue = verdict
-    assert statistic == vector.mean(1)[0]
-    assert verdict.reject is (pvalue <= 0.05)
-    assert verdict.blocks == REJECTIONS.blocks(200, 1.0) == 17
-    assert PROCEDURE.null(study, verdict.model_dump(), {}) is not None
-
-
-def test_the_noise_of_releases_is_that_of_the_noise_module() -> None:
-    """With noise of nothing the count itself is released: all else in it is public."""
-
-    class Nothing:
-        def laplace(self, values: Any, scale: float) -> Any:
-            assert scale == pytest.approx(2**24 / 0.5, rel=1e-6)
-            return values
-
-    study = study_of(epsilon=0.5)
-    summary, release = released(study, linked(300, 2), Nothing())
-    assert release.vectors["rejecting_blocks"].values == (summary.votes * 2**24,)
-
-
 def test_a_release_of_fewer_units_than_blocks_take_is_refused() -> None:
-    study = study_of()
+    study = aggregated_study()
     release = released(study, linked(200, 1))[1]
     with pytest.raises(ReleaseError):
         check_release(PROCEDURE, study, release.model_copy(update={"units": 4}))
@@ -199,7 +279,7 @@ def test_a_release_of_fewer_units_than_blocks_take_is_refused() -> None:
 @pytest.mark.sweep(1)
 def test_owners_counts_add_up_without_a_curator() -> None:
     """Three owners of 150 units: none sees it alone, all together do in 9 of 10 runs (seeded)."""
-    study = study_of(owners=3)
+    study = aggregated_study(owners=3)
     alone = together = 0
     for run in range(10):
         releases = {}
@@ -208,13 +288,13 @@ def test_owners_counts_add_up_without_a_curator() -> None:
             summary = planned(PROCEDURE, study).summarise(table, np.random.default_rng(run))
             releases[owner.name] = PROCEDURE.privatise(study, summary, SeededNoise(10 * run + place))
         together += PROCEDURE.assemble(study, releases).reject
-        alone += PROCEDURE.assemble(study_of(), {"owner-0": releases["owner-0"]}).reject
+        alone += PROCEDURE.assemble(aggregated_study(), {"owner-0": releases["owner-0"]}).reject
     assert together >= 8
     assert together > alone
 
 
 def test_a_curator_tests_blocks_of_the_pooled_units() -> None:
-    study = study_of(owners=2, curated=True)
+    study = aggregated_study(owners=2, curated=True)
     parts = {owner.name: rows_table(study.domain, linked(100, i)) for i, owner in enumerate(study.owners)}
     summary = PROCEDURE.summarise(study, PooledTable(study.domain, parts))
     release = PROCEDURE.privatise(study, summary, OpenDPNoise())
@@ -225,7 +305,7 @@ def test_a_curator_tests_blocks_of_the_pooled_units() -> None:
 @pytest.mark.sweep(1)
 def test_independent_columns_are_rejected_at_the_level() -> None:
     """400 studies at level .05, epsilon 1, of 60 units: fails with probability below 1e-6 (exact tails)."""
-    study, rng, rejected = study_of(parameters={"blocks": 5}), np.random.default_rng(9), 0
+    study, rng, rejected = aggregated_study(parameters={"blocks": 5}), np.random.default_rng(9), 0
     for run in range(400):
         summary = planned(PROCEDURE, study).summarise(rows_table(study.domain, rng.random((60, 2))), rng)
         release = PROCEDURE.privatise(study, summary, SeededNoise(run))
@@ -235,7 +315,7 @@ def test_independent_columns_are_rejected_at_the_level() -> None:
 
 def test_auto_looks_at_public_numbers_alone() -> None:
     def aggregates(**given: Any) -> bool:
-        study = study_of(given.pop("numeric", 2), {"method": "auto"}, **given)
+        study = aggregated_study(given.pop("numeric", 2), {"method": "auto"}, **given)
         PROCEDURE.check(study)
         return PROCEDURE.verdict_type(study) is JointIndependenceResult
 
@@ -246,22 +326,22 @@ def test_auto_looks_at_public_numbers_alone() -> None:
     assert not aggregates(epsilon=1.0, units=300, owners=2)
     assert not aggregates(epsilon=1.0), "units that nobody declares are taken to be many"
     assert aggregates(epsilon=1.0, units=1000, numeric=20), "so many columns make no table"
-    permuted = study_of(20, {"method": "auto"}, epsilon=5.0)
+    permuted = aggregated_study(20, {"method": "auto"}, epsilon=5.0)
     assert PROCEDURE.verdict_type(permuted) is JointIndependenceDecision
 
 
 def test_auto_takes_a_table_of_five_columns_of_500_units() -> None:
-    asked = study_of(5, {"method": "auto"}, epsilon=1.0, units=500)
+    asked = aggregated_study(5, {"method": "auto"}, epsilon=1.0, units=500)
     assert PROCEDURE.with_defaults(asked) == asked
     assert PROCEDURE.verdict_type(asked) is CellsTableResult
-    table = study_of(2, {"method": "table"}, units=500)
+    table = aggregated_study(2, {"method": "table"}, units=500)
     bought = PROCEDURE.cost(table).events[0].epsilon / table.budget.epsilon
     assert bought == pytest.approx(0.36, abs=1e-5)
 
 
 def test_auto_takes_a_kernel_that_is_named() -> None:
     def verdict(numeric: int, epsilon: float, **given: Any) -> type:
-        study = study_of(numeric, {"method": "auto", "bandwidth": 0.2}, epsilon=epsilon, **given)
+        study = aggregated_study(numeric, {"method": "auto", "bandwidth": 0.2}, epsilon=epsilon, **given)
         PROCEDURE.check(study)
         return PROCEDURE.verdict_type(study)
 
@@ -292,35 +372,15 @@ def test_a_table_has_four_cells_a_number_where_noise_leaves_room(
     units: int, epsilon: float, cells: int
 ) -> None:
     """Three cells find a ring in a part of 1000 units in .36 where four find .96 (epsilon 1)."""
-    study = PROCEDURE.with_defaults(study_of(2, {"method": "auto"}, epsilon=epsilon, units=units))
+    study = PROCEDURE.with_defaults(aggregated_study(2, {"method": "auto"}, epsilon=epsilon, units=units))
     counts = PROCEDURE.release_size(study)
     assert counts == cells**2 + 2 * (cells - 1)
 
 
-@pytest.mark.parametrize(
-    ("numeric", "parameters", "message"),
-    [
-        (2, {"method": "permutation", "blocks": 9}, "of method aggregate"),
-        (2, {"method": "permutation", "graph": RIGHT}, "of method aggregate"),
-        (2, {"graph": {"n1": ["n0"], "n0": ["n1"]}}, "circle"),
-        (2, {"graph": {"secret": ["n0"]}}, "children"),
-        (2, {"graph": {"n1": ["secret"]}}, "parents"),
-        (3, {"graph": RIGHT, "groups": [["n0", "n1"], ["n2"]]}, "groups"),
-        (2, {"kernel": "linear", "bandwidth": 0.1}, "bandwidth"),
-    ],
-)
-def test_wrong_parameters_are_refused(numeric: int, parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message) as refused:
-        PROCEDURE.check(study_of(numeric, parameters))
-    assert "secret" not in str(refused.value)
-
-
 def test_hopeless_numbers_are_said_before_anything_is_spent() -> None:
-    assert PROCEDURE.warnings(study_of(), {"owner-0": 4})[0].startswith("Hopeless")
-    assert PROCEDURE.warnings(study_of(), {"owner-0": 10})[0].startswith("Hopeless")
-    assert PROCEDURE.warnings(study_of(), {"owner-0": 300}) == ()
-    with pytest.raises(StudyError, match="at least 5 units"):
-        PROCEDURE.check(study_of(units=4))
+    assert PROCEDURE.warnings(aggregated_study(), {"owner-0": 4})[0].startswith("Hopeless")
+    assert PROCEDURE.warnings(aggregated_study(), {"owner-0": 10})[0].startswith("Hopeless")
+    assert PROCEDURE.warnings(aggregated_study(), {"owner-0": 300}) == ()
 
 
 @pytest.mark.sweep(1)
@@ -330,6 +390,8 @@ def test_a_wrong_graph_is_found_and_the_right_one_seldom() -> None:
     cause = rng.uniform(-1, 1, 720)
     effect = cause**3 + cause + 0.4 * rng.uniform(-1, 1, 720)
     values = 0.5 + np.stack([cause, effect], axis=1) / 5
-    counts = [rejecting(study_of(parameters={"blocks": 12, "graph": g}), values, 1) for g in (RIGHT, WRONG)]
+    counts = [
+        rejecting(aggregated_study(parameters={"blocks": 12, "graph": g}), values, 1) for g in (RIGHT, WRONG)
+    ]
     assert counts[0] <= 8
     assert counts[1] >= 9

@@ -1,16 +1,79 @@
-"""The test and the estimates of tables of cells: exact moments, level, strata, coverage."""
+"""Tables of cells: cuts and counts; exact moments, level, strata and coverage of what is said of them."""
+
+import math
+from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import Drawing, made_study, rows_table
+from two_sample_cases import domain_of
 
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.numerics.randomised_tables import cell_cramers_v, cell_rank_correlation
+from tacit_protocol.procedures.counts.release import COUNTS
+from tacit_protocol.procedures.joint_independence import JointIndependence
+from tacit_protocol.procedures.quantile_tables.release import TablePlan
 from tacit_protocol.procedures.quantile_tables.statistic import (
     Statistic,
     Variable,
     independence_test,
     pair_estimates,
 )
+
+PROCEDURE = JointIndependence()
+
+
+def study_of(numeric: int, parameters: Any = None, categories: tuple[int, ...] = (), **given: Any) -> Study:
+    chosen = {"method": "table", "permutations": 199} | (parameters or {})
+    domain = domain_of(numeric, categories)
+    return made_study(PROCEDURE.name, domain, chosen, **({"delta": 0.0} | given))
+
+
+def plan_of(study: Study) -> TablePlan:
+    plan = PROCEDURE.plan(study).table
+    assert plan is not None
+    return plan
+
+
+def test_exact_counts_are_those_of_the_cells_between_the_cuts() -> None:
+    rng = np.random.default_rng(3)
+    values, codes = rng.random((500, 2)), rng.integers(0, 5, (500, 1)).astype(np.int32)
+    study = study_of(2, {"categories": 3}, categories=(5,))
+    held = PROCEDURE.summarise(study, rows_table(study.domain, values, None, codes))
+    release = PROCEDURE.privatise(study, held, Drawing())
+    levels = len(study.domain.categorical[0].levels)
+    counts = np.array(release.vectors[COUNTS].mean(1)).reshape(3, 3, levels)
+    for a, b, c in np.ndindex(3, 3, levels):
+        ends = [(0.0, *(cut / 128 for cut in release.cuts[f"n{place}"]), 1.01) for place in (0, 1)]
+        inside = [(values[:, i] >= ends[i][k]) & (values[:, i] < ends[i][k + 1]) for i, k in ((0, a), (1, b))]
+        level = codes[:, 0] == c if c < levels - 1 else codes[:, 0] >= c
+        assert counts[a, b, c] == np.sum(inside[0] & inside[1] & level)
+    assert max(abs(counts.sum(axis=(1, 2)) - 500 / 3)) < 10, "the likeliest cuts are near the quantiles"
+
+
+def test_the_number_of_cells_follows_from_public_numbers() -> None:
+    def cells(numeric: int, units: int, epsilon: float, owners: int = 1) -> int:
+        study = study_of(numeric, epsilon=epsilon, owners=owners, units=units)
+        return plan_of(study).shape(units)[0]
+
+    assert [cells(2, n, 1.0) for n in (50, 300, 5000)] == [2, 3, 4]
+    assert cells(2, 2000, 0.1) == 2
+    assert cells(3, 300, 1.0) == 2
+    assert cells(2, 5000, 1.0, owners=2) == 4
+    undeclared = study_of(2, owners=2)
+    assert plan_of(undeclared).shape(10**6) == (2, 2), "owners whose numbers differ must have the same cells"
+
+
+def test_a_table_that_even_equal_columns_would_not_fill_is_called_hopeless() -> None:
+    study = study_of(2, epsilon=0.01)
+    assert any("hardly be told" in words for words in PROCEDURE.warnings(study, {"owner-0": 100}))
+    assert PROCEDURE.warnings(study_of(2), {"owner-0": 1000}) == ()
+    assert math.isclose(plan_of(study_of(0, categories=(4, 4))).noise.scale, 2.0, rel_tol=1e-6)
+
+
+# The test and the estimates of tables of cells: exact moments, level, strata, coverage.
+
 
 Floats = np.typing.NDArray[np.float64]
 NOISE = CellNoise("laplace", 2.0)
