@@ -165,7 +165,7 @@ def points_drawn_from_the_exact_histograms(patch: Patch) -> None:
         found = right(self, sums, noise)
         exact = found.noisy.model_copy(update={"values": tuple(sums.steps.tolist())})
         features = self.drawn(exact, sums.units).features
-        return replace(found, mean=sum_features(features, sums.table, products=False, bits=sums.bits))
+        return replace(found, then=sum_features(features, sums.table, products=False, bits=sums.bits))
 
     patch.setattr(HistogramsThenMean, "adapted", peeking)
 

@@ -9,7 +9,7 @@ everyone draws the same ones. docs/mathematics/database-release.md.
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
@@ -26,10 +26,15 @@ from tacit_protocol.domain import (
     reduce_table,
 )
 from tacit_protocol.features.cell_counts import chunk_steps
-from tacit_protocol.features.kernels import FloatMatrix, Rows
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, Rows
 from tacit_protocol.features.mean_embedding import Locations
-from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.features.moments import FeatureSums, UnitCountError, sum_features
+from tacit_protocol.privacy.exact_sums import grid_bits
+from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.strict import StudyError
+
+HISTOGRAMS = "histograms"
+"""Name of their vector in a release."""
 
 STRATUM_BITS = 32
 """Places within a stratum are multiples of 2**-32 of it."""
@@ -275,3 +280,30 @@ def _systematic(counts: Sequence[int], places: Integers) -> list[tuple[int, int]
         cell = bisect_right(ends, reached)
         found.append((cell, ((reached - ends[cell] + counts[cell]) << BIN_BITS) // counts[cell]))
     return found
+
+
+@dataclass(frozen=True)
+class HistogramSums:
+    """A sender's exact numbers, histograms and then sums. They never leave it; ``repr`` shows none.
+
+    ``steps`` (K,) are the histograms' sums in steps of 2**-bits. ``noisy`` and ``then`` are there as soon as
+    the histograms' noise was drawn, for the features depend on it; ``table`` is read again for them.
+    """
+
+    units: int
+    bits: int
+    steps: npt.NDArray[np.int64] = field(repr=False)
+    table: Table = field(repr=False)
+    noisy: NoisyVector | None = field(default=None, repr=False)
+    then: FeatureSums | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, histograms: ColumnHistograms, table: Table) -> "HistogramSums":
+        """Count a table's units by cell."""
+        bits = grid_bits(table.units, products=False)
+        return cls(table.units, bits, histograms.sum(table, bits), table)
+
+    def followed(self, noisy: NoisyVector | None, features: FeatureMap) -> "HistogramSums":
+        """Return them with the sums of ``features``, which follow from the noisy histograms, if any leave."""
+        then = sum_features(features, self.table, products=False, bits=self.bits)
+        return replace(self, noisy=noisy, then=then)

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -13,8 +12,7 @@ from pydantic import Field
 from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, NumericColumn, Table
-from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.moments import FeatureSums, sum_features
+from tacit_protocol.features.column_histograms import HISTOGRAMS, ColumnHistograms, HistogramSums
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.inference import Effects, Estimated, holm, laplace_widening
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, rounding_sensitivity
@@ -105,8 +103,8 @@ from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, decision_se
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-HISTOGRAMS, SCORES = "histograms", "scores"
-"""Names of a release's vectors."""
+SCORES = "scores"
+"""Name of the scores' vector in a release."""
 
 BINS, BINS_OF_FEW = 64, 32
 """Equal intervals of a numeric column's histogram, at owners of many units and of few: values within one are
@@ -235,22 +233,6 @@ class AssociationPlan(Plan):
                 yield at, column, own
 
 
-@dataclass(frozen=True)
-class Sums:
-    """An owner's exact numbers. They never leave it; ``repr`` shows none.
-
-    ``noisy`` and ``scores`` are there as soon as the histograms' noise was drawn, on which the scores depend;
-    ``table`` is read again for them.
-    """
-
-    units: int
-    bits: int
-    steps: Integers = field(repr=False)
-    table: Table = field(repr=False)
-    noisy: NoisyVector | None = field(default=None, repr=False)
-    scores: FeatureSums | None = field(default=None, repr=False)
-
-
 class SeparateAssociation(AssociationPlan, SeparateSums):
     """Histograms of all columns, then sums of scores by the grades that follow from the noisy ones."""
 
@@ -315,34 +297,31 @@ class SeparateAssociation(AssociationPlan, SeparateSums):
         """Return the scores of so many units by these grades."""
         raise NotImplementedError
 
-    def exact(self, units: int, sums: Sums | None, dimension: int) -> tuple[Integers, Integers]:
+    def exact(self, units: int, sums: HistogramSums | None, dimension: int) -> tuple[Integers, Integers]:
         """Return the numbers of histograms and of so many scores; zeros where they are not given."""
         steps = np.zeros(self.histograms(units).size, dtype=np.int64) if sums is None else sums.steps
-        scores = None if sums is None else sums.scores
+        scores = None if sums is None else sums.then
         return steps, np.zeros(dimension, dtype=np.int64) if scores is None else scores.total
 
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Sums:  # noqa: ARG002
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> HistogramSums:  # noqa: ARG002
         """Count the units by cell, exactly."""
-        bits = grid_bits(table.units, products=False)
-        return Sums(table.units, bits, self.histograms(table.units).sum(table, bits), table)
+        return HistogramSums.of(self.histograms(table.units), table)
 
-    def adapt(self, summary: Sums, noise: NoiseSource) -> Sums:
+    def adapt(self, summary: HistogramSums, noise: NoiseSource) -> HistogramSums:
         """Draw the histograms' noise, and sum the scores by the grades that follow from it."""
         units = summary.units
         noisy = self.noisy_part(0, summary, noise) if self.adaptive(units) else None
-        scores = self.scores(self.grades(noisy, units), units)
-        found = sum_features(scores, summary.table, products=False, bits=summary.bits)
-        return replace(summary, noisy=noisy, scores=found)
+        return summary.followed(noisy, self.scores(self.grades(noisy, units), units))
 
-    def privatise(self, summary: Sums, noise: NoiseSource) -> Release:
+    def privatise(self, summary: HistogramSums, noise: NoiseSource) -> Release:
         """Add noise to histograms, where any leave, and to scores."""
-        if summary.scores is None:
+        if summary.then is None:
             summary = self.adapt(summary, noise)
         vectors = {} if summary.noisy is None else {HISTOGRAMS: summary.noisy}
         vectors[SCORES] = self.noisy_part(-1, summary, noise)
         return Release(units=summary.units, guarantee=self.guarantee, vectors=vectors)
 
-    def noisy_part(self, place: int, sums: Sums, noise: NoiseSource) -> NoisyVector:
+    def noisy_part(self, place: int, sums: HistogramSums, noise: NoiseSource) -> NoisyVector:
         """Add the noise to one of the vectors. Raises SensitivityError where it cannot be drawn."""
         self.require_drawable(sums.units)
         part = self.parts(sums.units, sums)[place]
@@ -531,7 +510,7 @@ class GaussianAssociation(SeparateAssociation):
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:  # noqa: ARG002
         return Scores(grades)
 
-    def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
+    def parts(self, units: int, sums: HistogramSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out: histograms, then scores; zeros where nothing is given."""
         bits, cells, (first, second) = grid_bits(units, products=False), self.histograms(units), self.moved
         steps, scores = self.exact(units, sums, self.dimension)
@@ -595,7 +574,7 @@ class LaplaceAssociation(SeparateAssociation):
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:
         return RankScores(grades, self.weights(units))
 
-    def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
+    def parts(self, units: int, sums: HistogramSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out: histograms, where any leave, then scores; zeros where nothing is given."""
         bits, weights = grid_bits(units, products=False), self.weights(units)
         count = weights.dimension(self.columns)
@@ -613,7 +592,7 @@ class LaplaceAssociation(SeparateAssociation):
         for part, own in zip(self.parts(units), self.events(units), strict=True):
             require_laplace(part, own)
 
-    def noisy_part(self, place: int, sums: Sums, noise: NoiseSource) -> NoisyVector:
+    def noisy_part(self, place: int, sums: HistogramSums, noise: NoiseSource) -> NoisyVector:
         """Add the noise of a vector's own part of epsilon."""
         part = self.parts(sums.units, sums)[place]
         return release_laplace_sums(part, self.events(sums.units)[place], noise)
@@ -698,7 +677,7 @@ class GaussianSigns(Signs, GaussianAssociation):
     def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:  # noqa: ARG002
         return RankScores(grades, PUBLIC)
 
-    def parts(self, units: int, sums: Sums | None = None) -> tuple[SumPart, ...]:
+    def parts(self, units: int, sums: HistogramSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out: scores alone."""
         bits, count = grid_bits(units, products=False), self.dimension
         _, scores = self.exact(units, sums, count)

@@ -233,7 +233,12 @@ def draws_from_histograms(parameters: EmbeddingReleaseParameters) -> bool:
 def public_features(parameters: EmbeddingReleaseParameters, domain: Domain, seed: str) -> MeanFeatures:
     """Return the features of a study with public points or frequencies."""
     if parameters.method == "random-features":
-        return MeanFeatures(*_random_features(domain, parameters, seed))
+        rng = points_rng(seed)
+        kernel = _kernel(parameters, _uniform(domain, BANDWIDTH_POINTS, rng))
+        categories = [column.categories for column in domain.categorical]
+        count = parameters.n_frequencies or FREQUENCIES_DEFAULT
+        frequencies = RandomFourier.draw(kernel, len(domain.numeric), categories, count, rng)
+        return MeanFeatures(frequencies, kernel)
     points, candidates = public_points(domain, parameters, seed)
     kernel = _kernel(parameters, points)
     features = WhitenedMeanEmbedding(kernel, points, ridge_of(parameters))
@@ -294,16 +299,6 @@ def points_rng(seed: str) -> np.random.Generator:
 def _kernel(parameters: EmbeddingReleaseParameters, points: Locations) -> ProductKernel:
     bandwidth = parameters.bandwidth or median_distance(points.numeric)
     return ProductKernel(parameters.kernel, bandwidth, parameters.category_similarity)
-
-
-def _random_features(
-    domain: Domain, parameters: EmbeddingReleaseParameters, seed: str
-) -> tuple[RandomFourier, ProductKernel]:
-    rng = points_rng(seed)
-    kernel = _kernel(parameters, _uniform(domain, BANDWIDTH_POINTS, rng))
-    categories = [column.categories for column in domain.categorical]
-    count = parameters.n_frequencies or FREQUENCIES_DEFAULT
-    return RandomFourier.draw(kernel, len(domain.numeric), categories, count, rng), kernel
 
 
 def public_points(

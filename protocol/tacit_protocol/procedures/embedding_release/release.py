@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit_protocol.domain import Domain, PooledTable, Table
-from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
+from tacit_protocol.features.column_histograms import HISTOGRAMS, ColumnHistograms, HistogramSums
 from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.features.moments import (
@@ -24,7 +24,6 @@ from tacit_protocol.features.moments import (
     FeatureSums,
     MomentRelease,
     MomentShares,
-    sum_features,
     sum_sensitivity,
 )
 from tacit_protocol.messages.study import Owner, Release, Study
@@ -84,9 +83,6 @@ __all__ = ["HISTOGRAMS", "database_plan", "features_of"]
 
 DISTANCE_MAX = 2.125
 """Bound on the distance of two means of norm 1, the rounding of a sum to its grid included."""
-
-HISTOGRAMS = "histograms"
-"""Name of the histograms' vector in a release."""
 
 POINTS_A_COLUMN, POINTS_DEFAULT = 100, 500
 """Points for each column, and in all, where the study names none: what two columns have to do with each other
@@ -407,22 +403,6 @@ class DrawnCandidate(NoisyMean):
         }
 
 
-@dataclass(frozen=True)
-class HistogramSums:
-    """A sender's exact numbers. They never leave it; ``repr`` shows none.
-
-    ``steps`` (K,) are the histograms' sums in steps of 2**-bits. ``noisy`` and ``mean`` are there as soon as
-    the histograms' noise was drawn, for the mean depends on it; ``table`` is read again for it.
-    """
-
-    units: int
-    bits: int
-    steps: Integers = field(repr=False)
-    table: Table = field(repr=False)
-    noisy: NoisyVector | None = field(default=None, repr=False)
-    mean: FeatureSums | None = field(default=None, repr=False)
-
-
 class HistogramsThenMean(DatabasePlan):
     """Noisy histograms of each column, then the noisy mean on points that are drawn from them."""
 
@@ -448,13 +428,12 @@ class HistogramsThenMean(DatabasePlan):
         return _kernel(self.study.domain, self.parameters)
 
     def sum(self, table: Table) -> HistogramSums:
-        bits = grid_bits(table.units, products=False)
-        return HistogramSums(table.units, bits, self.histograms.sum(table, bits), table)
+        return HistogramSums.of(self.histograms, table)
 
     def parts(self, units: int, sums: HistogramSums | None = None) -> tuple[SumPart, ...]:
         bits, cells, domain = grid_bits(units, products=False), self.histograms, self.study.domain
         diameter = self.kernel.distance_max(len(domain.numeric), len(domain.categorical))
-        mean = None if sums is None else sums.mean
+        mean = None if sums is None else sums.then
         return (
             SumPart(
                 HISTOGRAMS,
@@ -483,12 +462,10 @@ class HistogramsThenMean(DatabasePlan):
         """Draw the histograms' noise, and sum the features on the points that follow from it."""
         self.require_drawable(sums.units)
         noisy = self.noisy(self.parts(sums.units, sums)[:1], noise)[HISTOGRAMS]
-        features = self.drawn(noisy, sums.units).features
-        mean = sum_features(features, sums.table, products=False, bits=sums.bits)
-        return replace(sums, noisy=noisy, mean=mean)
+        return sums.followed(noisy, self.drawn(noisy, sums.units).features)
 
     def release(self, sums: HistogramSums, noise: NoiseSource) -> Release:
-        if sums.noisy is None or sums.mean is None:
+        if sums.noisy is None or sums.then is None:
             sums = self.adapted(sums, noise)
         if sums.noisy is None:
             raise TypeError("the histograms' noise comes before the mean's")

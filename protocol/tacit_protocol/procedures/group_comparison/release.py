@@ -81,8 +81,16 @@ def numeric_bounds() -> tuple[float, float]:
     return float(movements.max()) + (4 + 4 + 2 * 2) * slack, float(lengths.max()) + 2 * slack
 
 
-class GroupFeatures:
-    """Features of units by group: see the module. Blocks are those of ``groups`` levels, in their order."""
+class GroupBlocks:
+    """Features of units by group: see the module. Blocks are those of ``groups`` levels, in their order.
+
+    Attributes:
+        width: numbers of one group.
+        indicator: what a listed level of a category counts.
+    """
+
+    width: int
+    indicator: float
 
     def __init__(self, group: int, groups: int, numeric: int, outcomes: tuple[tuple[int, int], ...]) -> None:
         """Take the places of columns.
@@ -96,6 +104,50 @@ class GroupFeatures:
         self._group, self._numeric, self._outcomes = group, numeric, outcomes
         self.groups = groups
         self.columns = numeric + len(outcomes)
+
+    @property
+    def dimension(self) -> int:
+        """Groups times the width of a block."""
+        return self.groups * self.width
+
+    @property
+    def norm(self) -> float:
+        """The longest that a unit's features can be."""
+        raise NotImplementedError
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The root of 2 times the squared norm; no second moment is released."""
+        return float(np.sqrt(2)) * self.norm**2
+
+    def of_numbers(self, t: Floats) -> Floats:
+        """Return what stands before the indicators, of scaled numbers (rows, numeric)."""
+        raise NotImplementedError
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the features, (rows, dimension): group after group, each numeric, categorical."""
+        count = len(rows.numeric)
+        own = np.zeros((count, self.width))
+        numbers = self.of_numbers(np.clip(2 * rows.numeric - 1, -1.0, 1.0))
+        start = numbers.shape[1]
+        own[:, :start] = numbers
+        for place, levels in self._outcomes:
+            codes = rows.categorical[:, place]
+            listed = np.flatnonzero(codes < levels)
+            own[listed, start + codes[listed]] = self.indicator
+            start += levels
+        found = np.zeros((count, self.groups, self.width))
+        group = rows.categorical[:, self._group]
+        counted = np.flatnonzero(group < self.groups)
+        found[counted, group[counted]] = own[counted]
+        return found.reshape(count, -1)
+
+
+class GroupFeatures(GroupBlocks):
+    """Counts, Chebyshev's polynomials of numbers, and indicators of categories."""
+
+    def __init__(self, group: int, groups: int, numeric: int, outcomes: tuple[tuple[int, int], ...]) -> None:
+        super().__init__(group, groups, numeric, outcomes)
         self.places = group, numeric, outcomes
         count = COUNT_SQUARE * numeric / self.columns
         self.count_scale = float(np.sqrt(count))
@@ -109,11 +161,6 @@ class GroupFeatures:
         self._norm = float(np.sqrt(across / 2))
 
     @property
-    def dimension(self) -> int:
-        """Groups times the width of a block."""
-        return self.groups * self.width
-
-    @property
     def norm(self) -> float:
         """The root of c^2 and the columns' average squared length."""
         return self._norm
@@ -123,32 +170,11 @@ class GroupFeatures:
         """The larger movement, within a group or between two."""
         return float(np.sqrt(self._square))
 
-    @property
-    def second_moment_diameter(self) -> float:
-        """The root of 2 times the squared norm; no second moment is released."""
-        return float(np.sqrt(2)) * self.norm**2
-
-    def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the features, (rows, dimension): group after group, each count, numeric, categorical."""
-        count = len(rows.numeric)
-        own = np.zeros((count, self.width))
-        start = int(self._numeric > 0)
-        if start:
-            own[:, 0] = self.count_scale
-            t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
-            stop = start + len(SQUARES) * self._numeric
-            own[:, start:stop] = (chebyshev(t) * self.scales).reshape(count, -1)
-            start = stop
-        for place, levels in self._outcomes:
-            codes = rows.categorical[:, place]
-            listed = np.flatnonzero(codes < levels)
-            own[listed, start + codes[listed]] = self.indicator
-            start += levels
-        found = np.zeros((count, self.groups, self.width))
-        group = rows.categorical[:, self._group]
-        counted = np.flatnonzero(group < self.groups)
-        found[counted, group[counted]] = own[counted]
-        return found.reshape(count, -1)
+    def of_numbers(self, t: Floats) -> Floats:
+        """Return the count, where there are numbers, and their polynomials."""
+        count = np.full((len(t), int(self._numeric > 0)), self.count_scale)
+        polynomials = (chebyshev(t) * self.scales).reshape(len(t), len(SQUARES) * self._numeric)
+        return np.concatenate([count, polynomials], axis=1)
 
 
 SOFT_CELLS = 6
@@ -177,8 +203,10 @@ def few_cells(t: Floats) -> Floats:
     return np.stack([*left, *(np.where(right, part, none) for part in (1 - u, u))], axis=-1)
 
 
-class GroupCells:
-    """Soft cells and indicators of units by group: see the module. Blocks are as in ``GroupFeatures``."""
+class GroupCells(GroupBlocks):
+    """Soft cells of numbers, ``cells`` of each, and indicators of categories."""
+
+    indicator = 1.0
 
     def __init__(
         self,
@@ -188,15 +216,9 @@ class GroupCells:
         outcomes: tuple[tuple[int, int], ...],
         cells: int = SOFT_CELLS,
     ) -> None:
-        """Take the places of columns, as ``GroupFeatures``, and how many cells a number has."""
-        self._group, self._numeric, self._outcomes = group, numeric, outcomes
-        self.groups, self.columns, self.cells = groups, numeric + len(outcomes), cells
+        super().__init__(group, groups, numeric, outcomes)
+        self.cells = cells
         self.width = cells * numeric + sum(levels for _, levels in outcomes)
-
-    @property
-    def dimension(self) -> int:
-        """Groups times the width of a block."""
-        return self.groups * self.width
 
     @property
     def norm(self) -> float:
@@ -209,33 +231,14 @@ class GroupCells:
         return float(np.sqrt(2)) * self.norm
 
     @property
-    def second_moment_diameter(self) -> float:
-        """The root of 2 times the squared norm; no second moment is released."""
-        return float(np.sqrt(2)) * self.norm**2
-
-    @property
     def movement(self) -> float:
         """How far one unit moves all sums in L1, but for rounding: 2 a column."""
         return CELLS_MOVEMENT * self.columns
 
-    def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the features, (rows, dimension): group after group, each numeric, categorical."""
-        count = len(rows.numeric)
-        own = np.zeros((count, self.width))
-        start = self.cells * self._numeric
-        t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
+    def of_numbers(self, t: Floats) -> Floats:
+        """Return the weights of every number's cells."""
         weights = few_cells(t) if self.cells == FEW_CELLS else soft_cells(t)
-        own[:, :start] = weights.reshape(count, -1)
-        for place, levels in self._outcomes:
-            codes = rows.categorical[:, place]
-            listed = np.flatnonzero(codes < levels)
-            own[listed, start + codes[listed]] = 1.0
-            start += levels
-        found = np.zeros((count, self.groups, self.width))
-        group = rows.categorical[:, self._group]
-        counted = np.flatnonzero(group < self.groups)
-        found[counted, group[counted]] = own[counted]
-        return found.reshape(count, -1)
+        return weights.reshape(len(t), self.cells * self._numeric)
 
 
 CELLS_MOVEMENT = 2.0

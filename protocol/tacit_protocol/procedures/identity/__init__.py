@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tacit_protocol.decimals import read_number
 from tacit_protocol.domain import Column, Table
@@ -51,7 +51,9 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.counts.base import CountsShift, residual_panel, simulations
 from tacit_protocol.procedures.counts.release import (
     COUNTS,
+    CellParameters,
     CountPlan,
+    Rho,
     check_counts,
     count_noise,
     gaussian_count_guarantee,
@@ -61,17 +63,17 @@ from tacit_protocol.procedures.counts.release import (
     require_drawable_counts,
 )
 from tacit_protocol.procedures.identity.privit import (
+    SAMPLES_MAX,
     ClippedIdentity,
     PrivitPlan,
     Repetition,
     plan_privit,
     replicates_needed,
 )
-from tacit_protocol.procedures.identity.release import REPLICATES_MAX, IdentityParameters, Method
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity, Scores
 from tacit_protocol.procedures.identity.statistic import DRAW_WORK, GoodnessOfFit
 from tacit_protocol.procedures.identity.statistic import Null as NullKind
-from tacit_protocol.procedures.masking import masking_in, shared_noise_in, total_of
+from tacit_protocol.procedures.masking import MaskedParameters, masking_in, shared_noise_in, total_of
 from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.populations import Floats, SimulationModel, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
@@ -96,6 +98,63 @@ NULL_STREAM = 3
 
 STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""
+
+
+REPLICATES_DEFAULT, REPLICATES_MAX = 999, 99_999
+"""Simulations of the null distribution: p-values down to 1e-3, and to 1e-5."""
+
+DISTANCE_DEFAULT = 0.1
+"""P3's alpha, the total variation distance to be seen."""
+
+DISTANCE_MIN = 1e-6
+"""Smallest alpha: no number of units tells distributions that are nearer, and squares of it stay numbers."""
+
+Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class IdentityParameters(CellParameters, MaskedParameters):
+    """What a study of this procedure may choose; every choice is public.
+
+    ``probabilities`` are those of every level, or of every category ("other" and "missing" after the levels;
+    left out they have probability 0); a numeric column has intervals between its cuts for levels.
+    """
+
+    method: Method = Field(
+        "mcgof",
+        description="What the owner sends: noisy counts (mcgof, zcdp-gof), one statistic, or one decision.",
+    )
+    probabilities: Annotated[tuple[Probability, ...], Field(min_length=2)] = Field(
+        description="The known distribution: of every combination of levels, the last column's fastest."
+    )
+    weights: Literal["published", "noise-aware"] | None = Field(
+        None, description="Of cells, in mcgof and privit-laplace."
+    )
+    noise: Literal["laplace", "gaussian"] | None = Field(
+        None, description="Of mcgof: laplace, or gaussian, which needs a delta."
+    )
+    rho: Rho | None = Field(
+        None,
+        description=(
+            "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
+        ),
+    )
+    null: NullKind = Field("auto", description="Null distribution of zcdp-gof.")
+    clipping: Literal["filter", "tight"] = Field(
+        "tight", description="Of privit-laplace: tight, or filter, as published."
+    )
+    distance: Annotated[float, Field(ge=DISTANCE_MIN, le=1)] = Field(
+        DISTANCE_DEFAULT, description="Total variation distance that the Priv'IT methods look for."
+    )
+    samples: Annotated[float, Field(ge=1, le=SAMPLES_MAX)] | None = Field(
+        None, description="The m of privit; by default from the number of units."
+    )
+    blocks: Annotated[int, Field(ge=1, le=99)] | None = Field(
+        None, description="Blocks of privit, whose majority decides; by default from the number of units."
+    )
+    replicates: Annotated[int, Field(ge=999, le=REPLICATES_MAX)] = Field(
+        REPLICATES_DEFAULT, description="Simulations of the null distribution; at least 1/level - 1."
+    )
 
 
 class IdentityDecision(DecisionResult):
