@@ -14,7 +14,7 @@ from tacit.client.operation import AsyncDriver, Driver, Operation, ask, ask_obje
 from tacit.client.tester import ServiceCalls, resolve_key, study_path, token_source
 from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, Transport, way
 from tacit.errors import InputError, ResponseError, VerificationFailedError
-from tacit.setup.configuration import read_own_curator, read_owner
+from tacit.setup.configuration import read_own_service, read_owner
 from tacit_protocol.addresses import Proxy
 from tacit_protocol.messages.answers import EnrolledOwner, HeldDataSet, Invitation
 from tacit_protocol.messages.encoding import encode_json
@@ -247,7 +247,7 @@ class CuratorClient(CuratorCalls, Driver):
         Raises:
             ConfigurationError: the file or the key cannot be read.
         """
-        own = read_own_curator(path)
+        own = read_own_service(path, "curator")
         return cls(
             own.url,
             own.key,

@@ -13,14 +13,12 @@ from tacit.client.transport import HttpTransport, Transport, way
 from tacit.errors import ResponseError
 from tacit.setup.configuration import (
     AGENT_PORT,
-    TESTER_PORT,
-    local_address,
+    OwnService,
     own_url,
-    read_own_curator,
+    read_own_service,
     read_owner,
     read_party,
     read_toml,
-    route_of,
     text_field,
 )
 from tacit.setup.keys import load_key
@@ -62,17 +60,7 @@ def agent_door(path: Path) -> Door:
 
 def tester_door(path: Path) -> Door:
     """Return the tester's door for its operator; raises ConfigurationError as :func:`agent_door` does."""
-    fields = read_toml(path)
-    address = local_address(fields, path, TESTER_PORT)
-    key = load_key(path.parent / text_field(fields, "key_file", path))
-    return Door(
-        address.url,
-        text_field(fields, "url", path),
-        address.audience,
-        key,
-        route_of(fields, "tester", path),
-        fields.get("insecure_plain_http") is True,
-    )
+    return _own_door(read_own_service(path, "tester"))
 
 
 def party_door(path: Path) -> Door:
@@ -84,9 +72,11 @@ def party_door(path: Path) -> Door:
 
 def curator_door(path: Path) -> Door:
     """Return the curator's door for its operator; raises as :func:`agent_door` does."""
-    own = read_own_curator(path)
-    shown = text_field(read_toml(path), "url", path)
-    return Door(own.url, shown, own.audience, own.key, own.route, own.insecure_plain_http)
+    return _own_door(read_own_service(path, "curator"))
+
+
+def _own_door(own: OwnService) -> Door:
+    return Door(own.url, own.shown, own.audience, own.key, own.route, own.insecure_plain_http)
 
 
 def curator_owner_door(path: Path) -> Door:
@@ -128,7 +118,6 @@ def make_sign_in_link(
     user: str | None = None,
     *,
     ca_file: Path | None = None,
-    transport: Transport | None = None,
     clock: Callable[[], float] = time.time,
 ) -> SignInLink:
     """Ask the service for a link for one of the party's people; ``ca_file`` comes before the door's own.
@@ -141,7 +130,7 @@ def make_sign_in_link(
         ResponseError: the answer is no link.
     """
     asked = HttpRequest("POST", "/v1/sign-in-links", body=encode_json({} if user is None else {"user": user}))
-    answer = ask_door(door, asked, ca_file=ca_file, transport=transport, clock=clock)
+    answer = ask_door(door, asked, ca_file=ca_file, clock=clock)
     path, expires_at = answer.get("path"), answer.get("expires_at")
     # A tester is not trusted: what it says is printed for a browser to open.
     if not isinstance(path, str) or not _PATH.fullmatch(path) or type(expires_at) is not int:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -164,8 +164,7 @@ class TesterCalls(ServiceCalls):
             VerificationFailedError: the tester's copy is not this owner's.
         """
         if key is None:
-            listed = yield from TesterCalls.parties.operation(self)
-            enrolled = {p.name: p.key for p in listed if p.role == "owner" and p.revoked_at is None}
+            enrolled = _keys_of((yield from TesterCalls.parties.operation(self)), "owner")
             if owner not in enrolled:
                 raise InputError(f"no owner named {owner} is enrolled at the tester: see `tacit party list`")
             key = enrolled[owner]
@@ -184,8 +183,7 @@ class TesterCalls(ServiceCalls):
     @call
     def catalogues(self) -> Operation[list[CatalogueMessage]]:
         """Read what every owner publishes of its data sets, by the owner's name."""
-        listed = yield from TesterCalls.parties.operation(self)
-        enrolled = {p.name: p.key for p in listed if p.role == "owner" and p.revoked_at is None}
+        enrolled = _keys_of((yield from TesterCalls.parties.operation(self)), "owner")
         named = yield from pages("/v1/catalogue", {}, lambda item: str(object_of(item).get("owner")))
         found = []
         for owner in named:
@@ -216,20 +214,15 @@ class TesterCalls(ServiceCalls):
         if self._tester_key is not None and tester.key != self._tester_key:
             raise VerificationFailedError("the tester has another key than the one that you pinned")
         listed = yield from TesterCalls.parties.operation(self)
-        enrolled = [party for party in listed if party.revoked_at is None]
         own_key = self._signing_key().public_hex
-        analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
+        analyst = next((name for name, key in _keys_of(listed, "analyst").items() if key == own_key), None)
         if analyst is None:
             raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
         if isinstance(drafted, StudyDraft) and drafted.seed is None and drafted.reuses is not None:
             earlier = yield from TesterCalls.study_content.operation(self, drafted.reuses)
             drafted = drafted.model_copy(update={"seed": earlier.seed})
-        owners, curators = (
-            {party.name: party.key for party in enrolled if party.role == role}
-            for role in ("owner", "curator")
-        )
-        known = EnrolledKeys(owners, curators)
-        parties = _party(tester.name, tester.key), _party(analyst.name, analyst.key)
+        known = EnrolledKeys(_keys_of(listed, "owner"), _keys_of(listed, "curator"))
+        parties = _party(tester.name, tester.key), _party(analyst, own_key)
         if isinstance(drafted, bytes):
             written = _frozen(drafted, known, *parties)
         else:
@@ -516,3 +509,8 @@ def _verdict(asked: Study, study_digest: str, envelope: bytes) -> "StudyVerdict"
 def study_path(digest: str) -> str:
     """Return where a service has a study."""
     return "/v1/studies/" + segment(digest)
+
+
+def _keys_of(parties: Sequence[EnrolledParty], role: Role) -> dict[str, str]:
+    """Return the public keys of a role's enrolled parties, by name; revoked ones are left out."""
+    return {p.name: p.key for p in parties if p.role == role and p.revoked_at is None}

@@ -100,19 +100,16 @@ def tester_client(tester_file: Path) -> "Client":
     """Return a client that uses the tester's own key, at the address that its tester.toml gives."""
     from tacit.client.tester import Client
     from tacit.client.transport import way
-    from tacit.setup.configuration import TESTER_PORT, local_address, read_toml, route_of, text_field
-    from tacit.setup.keys import load_key
+    from tacit.setup.configuration import read_own_service
 
-    fields = read_toml(tester_file)
-    key = load_key(tester_file.parent / text_field(fields, "key_file", tester_file))
-    address = local_address(fields, tester_file, TESTER_PORT)
+    own = read_own_service(tester_file, "tester")
     return Client(
-        address.url,
-        key,
-        audience=address.audience,
-        tester_key=key.public_hex,
-        **way(route_of(fields, "tester", tester_file).trusting(told_ca_file()), address.url),
-        insecure_plain_http=fields.get("insecure_plain_http") is True,
+        own.url,
+        own.key,
+        audience=own.audience,
+        tester_key=own.key.public_hex,
+        **way(own.route.trusting(told_ca_file()), own.url),
+        insecure_plain_http=own.insecure_plain_http,
     )
 
 

@@ -632,12 +632,10 @@ class TransformedDatabase(WeightedDatabase):
 
     @property
     def weights(self) -> Floats:
-        """The points' weights, (J,)."""
         return self.point_weights
 
     @property
     def probability_weights(self) -> Floats:
-        """Weights that are a probability vector, (J,)."""
         return self.sampling_weights
 
     @property
@@ -684,6 +682,10 @@ def combined(
     if total <= 0:
         raise InputError("no pair of points has weight: use simplex weights")
     own, theirs = first.weights[rows] * scale, second.weights[columns] * scale
+    projection = None
+    if one.projection is not None and other.projection is not None:
+        parts = one.projection[rows] * theirs[:, None], other.projection[columns] * own[:, None]
+        projection = np.hstack(parts)
     return TransformedDatabase(
         domain=domain,
         points=_within(domain, points),
@@ -694,23 +696,11 @@ def combined(
         known=Uncertainty(
             np.hstack([one.noise[rows] * theirs[:, None], other.noise[columns] * own[:, None]]),
             False,
-            _both(one.projection, other.projection, (rows, columns), (own, theirs)),
+            projection,
             min(one.units, other.units),
             one.misfit + other.misfit,
         ),
     )
-
-
-def _both(
-    one: Floats | None,
-    other: Floats | None,
-    chosen: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
-    weights: tuple[Floats, Floats],
-) -> Floats | None:
-    if one is None or other is None:
-        return None
-    (rows, columns), (own, theirs) = chosen, weights
-    return np.hstack([one[rows] * theirs[:, None], other[columns] * own[:, None]])
 
 
 def _thinned(

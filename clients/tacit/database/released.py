@@ -410,7 +410,6 @@ class ReleasedDatabase(WeightedDatabase):
         return _compare_table(self, other, alpha, null)
 
     def metadata(self) -> dict[str, Any]:
-        """Return what a file needs beside the points so that the database can be loaded again."""
         from tacit.database.tables import FORMAT, PLAIN_FIELDS  # noqa: PLC0415 (Arrow loads where it is needed)
 
         kernel, chosen, found = self.kernel, self.chosen_weights, self.histograms

@@ -557,7 +557,7 @@ def read_tables(
     units: str | Sequence[npt.ArrayLike] | None,
     bounds: Any,
     missing: "Missing",
-    names: Sequence[str] | None = None,
+    names: Sequence[str],
     unit_rows: str = "average",
 ) -> list["ArrayTable"]:
     """Read samples that have the same columns as tables, one for each owner, whose ``names`` messages say.
@@ -742,7 +742,7 @@ OUTSIDE_SHARE_MAX = 0.05
 
 
 def admitted(
-    samples: Sequence[Sample], domain: Domain, missing: Missing, names: Sequence[str] | None = None
+    samples: Sequence[Sample], domain: Domain, missing: Missing, names: Sequence[str] = ()
 ) -> list[Sample]:
     """Return the samples with their columns read; refuse missing values unless they are to be encoded.
 
@@ -756,7 +756,7 @@ def admitted(
         raise InputError('missing must be "refuse" or "encode"')
     read = [Sample(sample.within(domain)) for sample in samples]
     for index, sample in enumerate(read):
-        where = "" if len(read) == 1 else f" of {names[index] if names else f'sample {index + 1}'}"
+        where = "" if len(read) == 1 else f" of {names[index]}"
         for column in domain.columns:
             gap, outside = _shares(sample, column)
             called = f"column {column.name!r}{where}"

@@ -643,10 +643,7 @@ def optimise_locations(
     Args:
         public_x: a public sample like the first owner's data, or points of a released database.
         public_y: the same for the second owner; without it ``effect`` or ``scale`` must say what is expected.
-        epsilon: what every owner will spend.
-        delta: what every owner will spend, greater than 0.
-        n: units of each of the two owners; one number stands for both.
-        bounds: as in :func:`tacit.local.kernel_two_sample`.
+        delta: greater than 0.
         effect: amount added to numeric columns in the second sample, in their own units; one number or by
             column.
         scale: factor of their spread; one number or by column.
@@ -655,16 +652,12 @@ def optimise_locations(
         n_features: number of features J, or None to choose among several by the predicted power.
         statistic: form of the planned test.
         setting: "owners" or "curator": whose noise.
-        alpha: level of the planned test.
-        columns: names of an array's columns, or which columns of a table to use.
         weights: of the rows of each sample, (rows,), of either sign; weighted rows are not split.
         training_share: part of the rows that the ascent uses, in (0, 1).
         starts: how often to start.
         seed: fixes starts and splits.
-        progress: called with the part done, in [0, 1], and the step.
 
-    Raises:
-        InputError: the inputs do not fit together; the message says what to change.
+    Other arguments: :mod:`tacit.local`.
     """
     if setting not in ("owners", "curator") or statistic not in CRITERIA:
         raise InputError('setting must be "owners" or "curator", and statistic "mmd" or "noise-aware"')

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomlkit
 
@@ -263,27 +263,6 @@ def text_field(fields: Mapping[str, Any], name: str, path: Path) -> str:
     return value
 
 
-@dataclass(frozen=True)
-class LocalAddress:
-    """Where a service's own machine reaches it, and the audience of tokens for it."""
-
-    url: str
-    audience: str
-
-
-def local_address(fields: Mapping[str, Any], path: Path, port: int) -> LocalAddress:
-    """Return where a service is, as seen from its own machine; ``port`` is the default one.
-
-    Raises:
-        ConfigurationError: the file does not say its public URL.
-    """
-    public_url = text_field(fields, "url", path)
-    # A certificate names the public address, so a service that serves TLS itself is asked there.
-    serves_tls = "tls_certificate_file" in fields
-    url = public_url if serves_tls else own_url(fields, port)
-    return LocalAddress(url, str(fields.get("audience") or public_url))
-
-
 def own_url(fields: Mapping[str, Any], port: int) -> str:
     """Return where a service without TLS listens, as seen from its own machine; ``port`` is the default."""
     host = str(fields.get("host", "127.0.0.1"))
@@ -365,15 +344,18 @@ class OwnerConfiguration:
 
 
 @dataclass(frozen=True)
-class OwnCurator:
-    """The curator as its operator reaches it, with the curator's own key."""
+class OwnService:
+    """A tester or a curator as its operator reaches it, with the service's own key.
 
-    name: str
+    ``url`` is where its own machine reaches it, ``shown`` its public URL; ``audience`` is that of tokens.
+    """
+
     url: str
+    shown: str
     audience: str
     key: PrivateKey
-    route: Route = DIRECT
-    insecure_plain_http: bool = False
+    route: Route
+    insecure_plain_http: bool
 
 
 def init_curator(
@@ -441,20 +423,21 @@ def read_owner(path: Path) -> OwnerConfiguration:
     )
 
 
-def read_own_curator(path: Path) -> OwnCurator:
-    """Read a curator's own file, for its operator.
+def read_own_service(path: Path, kind: Literal["tester", "curator"]) -> OwnService:
+    """Read a tester's or a curator's own file, for its operator.
 
     Raises:
         ConfigurationError: the file or the key is missing or cannot be read.
     """
     fields = read_toml(path)
-    address = local_address(fields, path, CURATOR_PORT)
-    key = load_key(path.parent / text_field(fields, "key_file", path))
-    return OwnCurator(
-        text_field(fields, "name", path),
-        address.url,
-        address.audience,
-        key,
-        route=route_of(fields, "curator", path),
-        insecure_plain_http=fields.get("insecure_plain_http") is True,
+    shown = text_field(fields, "url", path)
+    # A certificate names the public address, so a service that serves TLS itself is asked there.
+    serves_tls = "tls_certificate_file" in fields
+    return OwnService(
+        shown if serves_tls else own_url(fields, TESTER_PORT if kind == "tester" else CURATOR_PORT),
+        shown,
+        str(fields.get("audience") or shown),
+        load_key(path.parent / text_field(fields, "key_file", path)),
+        route_of(fields, kind, path),
+        fields.get("insecure_plain_http") is True,
     )

@@ -82,7 +82,8 @@ def database_findings(folder: Path, url: str, component: str) -> Iterator[Diagno
     if written.state == "ok":
         yield _durable(path)
         if path.exists():
-            yield _tables(_sqlite_version(path, component), component)
+            version = _read_sqlite(path, f"SELECT version_num FROM alembic_{component}")  # noqa: S608 (ours)
+            yield _tables(version, component)
 
 
 def _written(path: Path) -> Diagnostic:
@@ -136,7 +137,7 @@ def _durable(path: Path) -> Diagnostic:
         return Diagnostic(
             "durable", "failed", f"{path.parent} cannot be synchronised to its disk: {error.strerror}"
         )
-    journal = _pragma(path, "journal_mode") if path.exists() else "wal"
+    journal = _read_sqlite(path, "PRAGMA journal_mode") or "unknown" if path.exists() else "wal"
     if journal != "wal":
         return Diagnostic(
             "durable",
@@ -149,15 +150,17 @@ def _durable(path: Path) -> Diagnostic:
     )
 
 
-def _pragma(path: Path, name: str) -> str:
+def _read_sqlite(path: Path, statement: str) -> str | None:
+    """Return the first value that a statement reads; None where it cannot be read, or there is none."""
     try:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=DATABASE_WAIT_S)
         try:
-            return str(connection.execute(f"PRAGMA {name}").fetchone()[0])
+            row = connection.execute(statement).fetchone()
         finally:
             connection.close()
     except sqlite3.Error:
-        return "unknown"
+        return None
+    return None if row is None else str(row[0])
 
 
 def file_system_of(folder: Path) -> str | None:
@@ -173,18 +176,6 @@ def file_system_of(folder: Path) -> str | None:
         if (place == mount or mount in place.parents) and len(mount.parts) >= best:
             best, kind = len(mount.parts), type_
     return kind
-
-
-def _sqlite_version(path: Path, component: str) -> str | None:
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=DATABASE_WAIT_S)
-        try:
-            row = connection.execute(f"SELECT version_num FROM alembic_{component}").fetchone()  # noqa: S608 (ours)
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return None
-    return None if row is None else str(row[0])
 
 
 def _tables(version: str | None, component: str) -> Diagnostic:

@@ -40,7 +40,7 @@ def service_command(kind: ServiceKind, verb: str, configuration: Path | None) ->
     return [sys.executable, "-m", f"tacit_services.{kind}", verb, *named]
 
 
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Find ports that are free now, none of them twice in the life of a process.
 
     Each process looks from a place of its own, so that two that start services at once find others.
@@ -53,7 +53,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         port = PORTS[place % len(PORTS)]
         with socket.socket() as listener:
             try:
-                listener.bind((host, port))
+                listener.bind(("127.0.0.1", port))
             except OSError:
                 continue
         found.append(port)

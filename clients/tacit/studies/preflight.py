@@ -102,7 +102,6 @@ def preflight(
     prepared: PreparedStudy,
     *,
     effect: float | None = None,
-    seconds: float = SECONDS,
     planner: Planner | None = None,
 ) -> Preflight:
     """Look ahead: nothing is sent, and no data is read.
@@ -111,13 +110,12 @@ def preflight(
         draft: the draft of the study.
         prepared: the study made of it.
         effect: what it should find, as in :func:`tacit.planning.power_of_draft`; a medium effect by default.
-        seconds: how long planning may take.
         planner: plans in the place of :func:`plan_in_process`.
     """
     if not prepared.units_declared:
         planned = PlanningReport(unplanned="declare every owner's units, and power is estimated as well")
     else:
-        planned = (planner or plan_in_process)(draft, effect, seconds)
+        planned = (planner or plan_in_process)(draft, effect, SECONDS)
     hopeless = tuple(prepared.hopeless)
     if planned.hopeless:
         found = f"it found {planned.effect} {planned.often} alone, on made-up data."

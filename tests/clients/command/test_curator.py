@@ -13,7 +13,7 @@ from curator_answers import MemoryCurator as Curator
 
 from tacit import CuratorClient
 from tacit.command import connect
-from tacit.setup.configuration import read_own_curator
+from tacit.setup.configuration import read_own_service
 from tacit_protocol.signing import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
@@ -45,7 +45,7 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
     tester = ("--tester-url", "https://tester.example/", "--tester-key", "ab" * 32)
     code, out, err = tacit(*arguments, *tester, "--json")
     assert code == 0, err
-    assert json.loads(out)["key"] == read_own_curator(folder / "curator.toml").key.public_hex
+    assert json.loads(out)["key"] == read_own_service(folder / "curator.toml", "curator").key.public_hex
     for name in ("curator.pem", "storage.key"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     before = (folder / "storage.key").read_bytes()
