@@ -16,7 +16,7 @@ from two_sample_cases import MemoryTable
 import tacit.local
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.association.plan import MaskedAssociation, fitting_noise, separate_plan
+from tacit_protocol.procedures.association.plan import MaskedAssociation, separate_plan
 from tacit_protocol.procedures.association.release import RankTransform
 from tacit_protocol.procedures.association.statistic import independent_masked
 from tacit_protocol.procedures.discovery import procedure_named
@@ -252,26 +252,6 @@ def test_in_pure_epsilon_ranks_are_told_and_of_few_units_only_that_they_go_toget
     assert few.reject
     assert [(own.kind, own.estimate) for own in few.effects] == [("rank correlation", None)]
     assert any("middle of their bounds" in warning for warning in few.warnings)
-
-
-@pytest.mark.parametrize(
-    ("units", "epsilon", "delta", "columns", "chosen"),
-    [
-        (1000, 1.0, 0.0, 2, {"noise": "laplace"}),
-        (1000, 1.0, 1e-5, 2, {"noise": "laplace"}),
-        (1000, 1.0, 1e-5, 8, {}),
-        (1_000_000, 1.0, 1e-5, 2, {}),
-        (1_000_000, 1.0, 0.0, 2, {"noise": "laplace"}),
-    ],
-)
-def test_the_noise_is_chosen_by_public_numbers(
-    units: int, epsilon: float, delta: float, columns: int, chosen: dict[str, str]
-) -> None:
-    domain = Domain(columns=tuple(X.model_copy(update={"name": f"x{place}"}) for place in range(columns)))
-    study = made_study("association", domain, owners=1, delta=delta, epsilon=epsilon)
-    assert fitting_noise(study, units) == chosen
-    noise = {} if delta else {"noise": "laplace"}
-    assert PROCEDURE.defaults(study) == noise
 
 
 # Owners who mask.
