@@ -254,26 +254,6 @@ def test_in_pure_epsilon_ranks_are_told_and_of_few_units_only_that_they_go_toget
     assert any("middle of their bounds" in warning for warning in few.warnings)
 
 
-@pytest.mark.parametrize(
-    ("units", "epsilon", "delta", "columns", "chosen"),
-    [
-        (1000, 1.0, 0.0, 2, {"noise": "laplace"}),
-        (1000, 1.0, 1e-5, 2, {"noise": "laplace"}),
-        (1000, 1.0, 1e-5, 8, {}),
-        (1_000_000, 1.0, 1e-5, 2, {}),
-        (1_000_000, 1.0, 0.0, 2, {"noise": "laplace"}),
-    ],
-)
-def test_the_noise_is_chosen_by_public_numbers(
-    units: int, epsilon: float, delta: float, columns: int, chosen: dict[str, str]
-) -> None:
-    domain = Domain(columns=tuple(X.model_copy(update={"name": f"x{place}"}) for place in range(columns)))
-    study = made_study("association", domain, owners=1, delta=delta, epsilon=epsilon)
-    assert PROCEDURE.defaults(study, {"a": units}) == chosen
-    noise = {} if delta else {"noise": "laplace"}
-    assert PROCEDURE.defaults(study) == noise
-
-
 # Owners who mask.
 
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))

@@ -12,7 +12,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import ApproximateEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import StudyError, canonical
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
@@ -54,28 +54,6 @@ def study_of(
 
 
 # What studies ask for that say nothing.
-
-
-@pytest.mark.parametrize(
-    ("study", "method"),
-    [
-        (study_of(), "two-round"),
-        (study_of(delta=1e-5), "two-round"),
-        (study_of(x=4, y=4, delta=1e-5), "two-round"),
-        (study_of(x=5, y=4, delta=1e-5), "sketch"),
-        (study_of(x=5, y=4), "two-round"),
-        (study_of(x=9, y=8), "sketch"),
-        (study_of({"method": "one-round"}), "one-round"),
-        (study_of({"method": "sketch"}, delta=1e-5), "sketch"),
-        (study_of({"n_features": 3}, delta=1e-5), "sketch"),
-        (study_of({"n_projections": 8}, x=3, y=3, delta=1e-5), "sketch"),
-        (study_of({"mode": "tester"}), "two-round"),
-        (study_of({"categories": 2}), "two-round"),
-    ],
-)
-def test_the_method_is_chosen_by_public_numbers(study: Study, method: str) -> None:
-    stated = canonical(PROCEDURE, PROCEDURE.with_defaults(study)).parameters
-    assert (stated["method"], stated["cuts"]) == (method, "fitted")
 
 
 def test_a_study_that_reads_a_release_again_or_stays_with_one_owner_is_no_study_of_answers() -> None:

@@ -196,16 +196,6 @@ def test_a_number_has_six_cells_where_an_owner_declares_no_units_and_else_the_sm
         assert features.cells == cells
 
 
-def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
-    study = asked(NUMBERS[0], delta=1e-5)
-    assert "noise" not in PROCEDURE.with_defaults(study).parameters
-    units = {owner.name: 300 for owner in study.owners}
-    assert PROCEDURE.with_defaults(study, units).parameters["noise"] == "laplace"
-    assert PROCEDURE.with_defaults(asked(NUMBERS[0])).parameters["noise"] == "laplace"
-    stated = asked(NUMBERS[0], delta=1e-5, noise="gaussian")
-    assert PROCEDURE.with_defaults(stated, units).parameters["noise"] == "gaussian"
-
-
 def test_noise_is_refused_beside_answers() -> None:
     pa = pytest.importorskip("pyarrow")
     arm = np.random.default_rng(1).choice(["a", "b"], 300)

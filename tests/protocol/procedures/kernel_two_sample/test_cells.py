@@ -32,8 +32,6 @@ from tacit_services.agent.study.policy import Policy
 PROCEDURE = KernelTwoSample()
 FALSE_ALARM = 1e-7
 FEW: dict[str, Any] = {"noise": "k-norm"}
-COLUMNS = FEW | {"features": "columns"}
-PAIRS = FEW | {"features": "auto"}
 
 
 def few_study(columns: int, categories: tuple[int, ...] = (), epsilon: float = 1.0, **given: Any) -> Study:
@@ -298,68 +296,11 @@ def open_study(columns: int, categories: tuple[int, ...] = (), delta: float = 0.
     return study.model_copy(update={"budget": Budget.of(1.0, delta)})
 
 
-@pytest.mark.parametrize(
-    ("columns", "epsilon", "delta", "n", "chosen"),
-    [
-        (1, 0.3, 1e-5, 500, COLUMNS | {"resolution": 4}),
-        (1, 1.0, 1e-5, 400, COLUMNS | {"resolution": 4}),
-        (1, 1.0, 1e-5, 1000, COLUMNS | {"resolution": 5, "fine_cells": True}),
-        (2, 5.0, 0.0, 1000, PAIRS | {"resolution": 8, "fine_cells": True}),
-        (1, 0.3, 0.0, 1000, COLUMNS | {"resolution": 4}),
-        (2, 0.3, 1e-5, 500, COLUMNS | {"resolution": 4}),
-        (2, 1.0, 1e-5, 500, PAIRS | {"resolution": 4}),
-        (3, 0.3, 1e-5, 700, COLUMNS | {"resolution": 4}),
-        (10, 1.0, 1e-5, 700, COLUMNS | {"resolution": 4}),
-        (1, 1.0, 1e-5, 20_000, {}),
-        (5, 1.0, 1e-5, 2000, {}),
-        (30, 1.0, 0.0, 700, COLUMNS | {"resolution": 4}),
-        (1, 1.0, 0.0, 10**7, COLUMNS | {"resolution": 64, "fine_cells": True}),
-    ],
-)
-def test_noise_is_chosen_from_public_numbers(
-    columns: int, epsilon: float, delta: float, n: int, chosen: dict[str, Any]
-) -> None:
-    study = study_of(domain_of(columns), {}, epsilon=epsilon)
-    study = study.model_copy(update={"budget": Budget.of(epsilon, delta)})
-    assert fitting_noise(study, n) == chosen
-
-
 def test_resolution_grows_with_units_and_never_falls() -> None:
     found = [fitting_noise(open_study(1), 10**power)["resolution"] for power in range(2, 8)]
     assert found == sorted(found)
     assert found[0] == 4
     assert found[-1] > 16
-
-
-def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
-    study = study_of(domain_of(1), {}, epsilon=0.3)
-    assert "noise" not in PROCEDURES["kernel_two_sample"].with_defaults(study).parameters
-    fitted = PROCEDURES["kernel_two_sample"].with_defaults(study, {"x": 500, "y": 900})
-    assert fitted.parameters == COLUMNS | {"resolution": 4}
-    pure = study.model_copy(update={"budget": Budget.of(0.3, 0)})
-    stated = PROCEDURES["kernel_two_sample"].with_defaults(pure).parameters
-    assert stated == COLUMNS | {"resolution": 5}
-    asked = study.model_copy(update={"parameters": {"features": "me"}})
-    assert PROCEDURES["kernel_two_sample"].with_defaults(asked, {"x": 500, "y": 900}).parameters == {
-        "features": "me"
-    }
-
-
-@pytest.mark.parametrize(
-    ("columns", "categories", "given", "stated"),
-    [
-        (0, (3, 4), {}, PAIRS),
-        (1, (), {}, COLUMNS | {"resolution": 5}),
-        (1, (4,), {}, PAIRS | {"resolution": 4}),
-        (3, (), {}, COLUMNS | {"resolution": 5}),
-        (3, (), {"resolution": 8}, COLUMNS | {"resolution": 8}),
-    ],
-)
-def test_a_new_study_in_pure_noise_states_its_cells(
-    columns: int, categories: tuple[int, ...], given: dict[str, Any], stated: dict[str, Any]
-) -> None:
-    study = few_study(columns, categories, **given)
-    assert PROCEDURES["kernel_two_sample"].with_defaults(study).parameters == stated
 
 
 def test_an_account_of_this_procedure_alone_keeps_its_whole_gaussian_share() -> None:
