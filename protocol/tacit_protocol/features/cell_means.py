@@ -291,7 +291,6 @@ class CellsOfColumns(ColumnFeatures):
         return math.nextafter(moved, math.inf)
 
     def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return what is summed, (rows, dimension)."""
         count = len(rows.numeric)
         found = np.zeros((count, self.dimension))
         scaled = np.clip(rows.numeric, 0.0, 1.0)

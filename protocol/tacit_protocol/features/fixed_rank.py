@@ -120,7 +120,6 @@ class Coordinates(Features):
         self.dimension = numeric + sum(categories)
 
     def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the features, (rows, dimension)."""
         found = [rows.numeric] + [
             (codes[:, None] == np.arange(count)).astype(np.float64)
             for codes, count in zip(rows.categorical.T, self._categories, strict=True)
@@ -167,7 +166,6 @@ class Products(Features):
         self.dimension = len(kept)
 
     def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the features, (rows, dimension)."""
         product = np.ones((len(rows.numeric), 1))
         for index, part in enumerate(self._parts):
             found = part.of(rows)[:, self._kept[:, index]]

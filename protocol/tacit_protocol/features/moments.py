@@ -137,18 +137,26 @@ def unit_slices(
     """Cut a chunk into whole units, as (rows, unit of each row numbered from 0, units): one unit at least."""
     if chunk.unit is None:
         raise ValueError("the chunk's rows are units themselves")
-    rows_max = max(1, SLICE_BYTES // (8 * dimension))
     order = np.argsort(chunk.unit, kind="stable")
     unit = chunk.unit[order]
     starts = np.searchsorted(unit, np.arange(chunk.units + 1))
-    first = 0
-    while first < chunk.units:
-        last = int(np.searchsorted(starts, starts[first] + rows_max, side="right")) - 1
-        last = min(max(last, first + 1), chunk.units)
+    for first, last in unit_runs(starts, max(1, SLICE_BYTES // (8 * dimension))):
         rows = order[starts[first] : starts[last]]
         numeric, categorical = chunk.numeric[rows], chunk.categorical[rows]
         owners = unit[starts[first] : starts[last]] - first
         yield EncodedChunk(numeric, categorical, None, len(numeric)), owners, last - first
+
+
+def unit_runs(starts: npt.NDArray[np.int64], rows_max: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of units, [first, last), that own ``rows_max`` rows together, or one unit with more.
+
+    Unit u owns rows starts[u] to starts[u + 1] - 1.
+    """
+    first, units = 0, len(starts) - 1
+    while first < units:
+        fitting = int(np.searchsorted(starts, starts[first] + rows_max, side="right")) - 1
+        last = min(units, max(first + 1, fitting))
+        yield first, last
         first = last
 
 
@@ -204,11 +212,15 @@ def moment_parts(
 
 def read_second_moment(vectors: Mapping[str, NoisyVector], units: int) -> npt.NDArray[np.float64]:
     """Return the noisy mean second moment, (J, J) symmetric."""
-    matrix: npt.NDArray[np.float64] = np.diag(vectors[DIAGONAL].mean(units))
-    if OFF_DIAGONAL in vectors:
-        upper = np.triu_indices(len(matrix), 1)
-        matrix[upper] = vectors[OFF_DIAGONAL].mean(units)
-        matrix.T[upper] = matrix[upper]
+    above = vectors[OFF_DIAGONAL].mean(units) if OFF_DIAGONAL in vectors else np.zeros(0)
+    return symmetric(vectors[DIAGONAL].mean(units), above)
+
+
+def symmetric(diagonal: npt.NDArray[np.float64], above: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the symmetric matrix, (J, J), of its diagonal and of its J (J - 1) / 2 entries above, by row."""
+    matrix: npt.NDArray[np.float64] = np.diag(diagonal)
+    upper = np.triu_indices(len(matrix), 1)
+    matrix[upper] = matrix.T[upper] = above
     return matrix
 
 
@@ -380,7 +392,6 @@ class ColumnWise(ColumnFeatures):
 
     @cached_property
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """What every coordinate is, in their order."""
         described = []
         for column in range(self._numeric):
             if self._moments:

@@ -27,6 +27,7 @@ from tacit_protocol.features.moments import (
     OFF_DIAGONAL,
     second_moment_sensitivity,
     sum_sensitivity,
+    symmetric,
 )
 from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
@@ -234,11 +235,8 @@ class SketchRelease:
         found, used = [], 0
         for block, place in zip(self.blocks, self.places, strict=True):
             mean, size = means[place], place.stop - place.start
-            second = np.diag(diagonal[place])
-            above = np.triu_indices(size, 1)
-            second[above] = upper[used : used + len(above[0])]
-            second.T[above] = second[above]
-            used += len(above[0])
+            following = used + size * (size - 1) // 2
+            second, used = symmetric(diagonal[place], upper[used:following]), following
             found.append(
                 Side(
                     buckets[:, place],

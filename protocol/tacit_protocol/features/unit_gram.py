@@ -1,7 +1,7 @@
 """Kernel matrices between privacy units: a unit's feature is the average of its rows' features."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from tacit_protocol.features.kernels import (
     ProductKernel,
     Rows,
 )
+from tacit_protocol.features.moments import unit_runs
 
 Integers = npt.NDArray[np.int64]
 
@@ -104,21 +105,11 @@ def unit_features(features: RowFeatures, rows: UnitRows) -> FloatMatrix:
     """Return the average of every unit's rows' features, (units, dimension)."""
     values = np.empty((rows.units, features.dimension))
     step = max(1, BLOCK_ENTRIES // max(1, features.dimension))
-    for unit, following in _runs(rows.starts, step):
+    for unit, following in unit_runs(rows.starts, step):
         first, last = int(rows.starts[unit]), int(rows.starts[following])
         sums = _sums(features(_slice(rows, first, last)), rows.starts[unit:following] - first, axis=0)
         values[unit:following] = sums / np.diff(rows.starts[unit : following + 1])[:, None]
     return values
-
-
-def _runs(starts: Integers, rows_max: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of units that own ``rows_max`` rows together, or one unit with more."""
-    unit, units = 0, len(starts) - 1
-    while unit < units:
-        fitting = int(np.searchsorted(starts, starts[unit] + rows_max, side="right")) - 1
-        following = min(units, max(unit + 1, fitting))
-        yield unit, following
-        unit = following
 
 
 def _ends(counts: Integers) -> Integers:
@@ -214,19 +205,16 @@ class UnitGram:
         columns = _slice(self._rows, int(starts[left]), int(starts[right]))
         step = max(1, BLOCK_ENTRIES // len(columns.numeric))
         averages = np.empty((stop - start, right - left))
-        unit = start
-        while unit < stop:
-            fitting = int(np.searchsorted(starts, starts[unit] + step, side="right")) - 1
-            following = min(stop, max(unit + 1, fitting))
+        own = starts[start : stop + 1]
+        for unit, following in unit_runs(own, step):
             sums = np.zeros((following - unit, right - left))
-            first, last = int(starts[unit]), int(starts[following])
+            first, last = int(own[unit]), int(own[following])
             # Only a unit that is alone has more rows than fit one step.
             for row in range(first, last, step):
                 values = self._kernel.gram(columns, _slice(self._rows, row, min(row + step, last))).T
                 by_column = _sums(values, starts[left:right] - starts[left], axis=1)
-                sums += _sums(by_column, starts[unit:following] - first, axis=0)
-            averages[unit - start : following - start] = sums
-            unit = following
+                sums += _sums(by_column, own[unit:following] - first, axis=0)
+            averages[unit:following] = sums
         averages /= self._counts[left:right]
         averages /= self._counts[start:stop, None]
         return averages

@@ -62,14 +62,10 @@ def canonical_id(text: str) -> str | None:
     form = (text if text.isascii() else unicodedata.normalize("NFC", text)).strip()
     if len(form) > ID_LENGTH_MAX:
         raise AlignmentError(f"an id has more than {ID_LENGTH_MAX} characters")
-    if "\ufffd" in form or not _is_unicode(form):
+    # Neither marks nor halves of a pair, which stand for bytes that could not be decoded.
+    if not form.isascii() and any(c == "\ufffd" or "\ud800" <= c <= "\udfff" for c in form):
         raise AlignmentError("an id is not text in UTF-8")
     return form or None
-
-
-def _is_unicode(text: str) -> bool:
-    """Say whether text holds no marks of bytes that could not be decoded."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class UnitKey:

@@ -121,16 +121,12 @@ def decode(model: type[Model], data: bytes, *, size_bytes_max: int = MESSAGE_BYT
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        raise message_error(model, error) from None
-
-
-def message_error(model: type[BaseModel], error: ValidationError) -> MessageError:
-    """Describe a pydantic error without its input: a constant reason and a path of declared names."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    kind, reason = first["type"], _FAULTS.get(first["type"], f"the value is not valid ({first['type']})")
-    if kind == "value_error":
-        reason = first["msg"].removeprefix("Value error, ")
-    return MessageError(reason, json_path(model, first["loc"]))
+        # Without its input: a constant reason and a path of declared names.
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        kind, reason = first["type"], _FAULTS.get(first["type"], f"the value is not valid ({first['type']})")
+        if kind == "value_error":
+            reason = first["msg"].removeprefix("Value error, ")
+        raise MessageError(reason, json_path(model, first["loc"])) from None
 
 
 def json_path(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
@@ -173,7 +169,11 @@ def _refuse_ambiguous_json(data: bytes) -> frozenset[str]:
 
     def look_at(pairs: list[tuple[str, Any]]) -> None:
         nonlocal keys
-        keys = _distinct_keys(pairs)  # the outermost object ends last
+        if len(pairs) > OBJECT_KEYS_MAX:
+            raise MessageError("an object has too many keys")
+        keys = frozenset(key for key, _ in pairs)  # the outermost object ends last
+        if len(keys) != len(pairs):
+            raise MessageError("an object has the same key twice")
 
     try:
         json.loads(
@@ -219,15 +219,6 @@ def _depth(bare: bytes) -> int:
         if deepest > DEPTH_MAX:
             break
     return deepest
-
-
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> frozenset[str]:
-    if len(pairs) > OBJECT_KEYS_MAX:
-        raise MessageError("an object has too many keys")
-    keys = frozenset(key for key, _ in pairs)
-    if len(keys) != len(pairs):
-        raise MessageError("an object has the same key twice")
-    return keys
 
 
 def _refuse_constant(_: str) -> None:

@@ -77,7 +77,9 @@ def _fault(model: type[BaseModel], error: Mapping[str, Any], within: Place) -> D
     given = printable(json.dumps(error["input"], default=str, ensure_ascii=False))
     given = given if len(given) <= VALUE_LENGTH_MAX else given[:VALUE_LENGTH_MAX] + "..."
     if kind == "extra_forbidden":
-        known = choices_words(str(place[-1]), sorted(_fields_at(model, error["loc"][:-1])))
+        models = _models_at(model, tuple(error["loc"][:-1]))
+        fields = {name for found in models for name in found.model_fields}
+        known = choices_words(str(place[-1]), sorted(fields))
         return DraftFault((*within, *place), f"there is no such key{known}")
     if kind == "missing":
         return DraftFault((*within, *place), "this key is missing")
@@ -104,14 +106,6 @@ def choices_words(word: str, known: Any) -> str:
     meant = f"; did you mean {near}?" if near else ""
     listed = f" Known: {', '.join(names)}" if names else ""
     return f"{meant or '.'}{listed}"
-
-
-def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> set[str]:
-    """Return the names of the fields that may stand at a location of a model."""
-    names: set[str] = set()
-    for found in _models_at(model, tuple(location)):
-        names |= set(found.model_fields)
-    return names
 
 
 def _models_at(model: type[BaseModel], location: tuple[str | int, ...]) -> Iterator[type[BaseModel]]:

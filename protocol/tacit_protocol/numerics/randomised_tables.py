@@ -365,7 +365,8 @@ class _Products:
         """Return of how many columns each product is, or where ordered its order: sides' orders add up."""
         own = [np.arange(size) for size in self.shape]
         alike = [not (ordered and kind) for kind in self.table.ordered]
-        return _sum([np.minimum(place, 1) if flat else place for place, flat in zip(own, alike, strict=True)])
+        orders = [np.minimum(place, 1) if flat else place for place, flat in zip(own, alike, strict=True)]
+        return np.asarray(reduce(np.add.outer, orders))
 
     def of(self, answered: Floats, counts: Floats | None) -> tuple[Floats, Floats]:
         """Return products over their standard deviations, and their signal, (c, ...) each.
@@ -452,10 +453,6 @@ class _Squares:
         for count in set(columns.tolist()):
             likely[columns == count] /= smooth[columns == count].sum()
         return _mixed(squares, weights, likely / likely.sum())
-
-
-def _sum(vectors: list[Integers]) -> Integers:
-    return np.asarray(reduce(np.add.outer, vectors))
 
 
 def _outer(vectors: list[Floats]) -> Floats:

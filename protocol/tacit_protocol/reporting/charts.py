@@ -245,7 +245,8 @@ class Chart:
             return ticks_of(*self.x)
         decades = round(-self.x[0])
         step = max(1, decades // PVALUE_DECADES_MIN)
-        return [(-i, _decade(i)) for i in range(0, decades + 1, step)]
+        powers = range(0, decades + 1, step)
+        return [(-i, f"{10.0**-i:g}" if i <= PLAIN_DECADES else power_of_ten(-i)) for i in powers]
 
 
 def chart_of(panel: Panel) -> Chart:
@@ -308,10 +309,6 @@ def _pvalue(panel: PvaluePanel) -> Chart:
         ),
         data={"pvalue": pvalue, "level": level},
     )
-
-
-def _decade(power: int) -> str:
-    return f"{10.0**-power:g}" if power <= PLAIN_DECADES else power_of_ten(-power)
 
 
 def _rows(panel: RowsPanel) -> Chart:

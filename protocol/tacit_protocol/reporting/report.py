@@ -38,7 +38,6 @@ from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.base import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
-    Citation,
     CurvesPanel,
     HeatPanel,
     Meaning,
@@ -62,12 +61,6 @@ def meaning_of(study: Study, verdict: Fields) -> Meaning:
     return replace(meaning, sentence=f"{meaning.sentence} {gaps_words(study)}".rstrip())
 
 
-def works_of(study: Study, software: str) -> tuple[Citation, ...]:
-    """Return what to cite: the works that a study's method comes from, and the software with its version."""
-    known = PROCEDURES.get(study.procedure)
-    return (*(() if known is None else known.works(study)), software_work(software))
-
-
 def methods_text(
     study: Study,
     verdict: Mapping[str, Any],
@@ -79,13 +72,16 @@ def methods_text(
 
     ``releases``, by owner, tell which mechanisms a guarantee is of that events state alone.
     """
+    again = [owner.name for owner in study.reusing]
     return " ".join(
         part
         for part in (
             _who(study, verdict),
             _mechanism(study, releases),
             _guarantee(study),
-            _reuse(study),
+            f"Of {joined(again, NAMED_MAX)} an earlier release was read again, at no further cost."
+            if again
+            else "",
             _decision(study, verdict, null),
             f"All was computed with {software}.",
         )
@@ -196,13 +192,6 @@ def _guarantee(study: Study) -> str:
     )
 
 
-def _reuse(study: Study) -> str:
-    if not study.reusing:
-        return ""
-    names = joined([owner.name for owner in study.reusing], NAMED_MAX)
-    return f"Of {names} an earlier release was read again, at no further cost."
-
-
 def _decision(study: Study, verdict: Mapping[str, Any], null: Null | None) -> str:
     method = f"Method: {verdict.get('method', study.procedure)}."
     if verdict.get("pvalue") is None:
@@ -260,6 +249,7 @@ def report_html(
         figures = [_Figure(Markup(picture))]  # noqa: S704
     warnings = [str(warning) for warning in verdict.get("warnings") or ()]
     null = next((panel.null for panel in panels if isinstance(panel, NullPanel)), None)
+    known = PROCEDURES.get(study.procedure)
     return _template().render(
         title=question or study.title,
         study=study,
@@ -270,7 +260,7 @@ def report_html(
         figures=figures,
         tables=[_figures(study, verdict), *_effects(verdict), *_compared(verdict), _spent(reported)],
         methods=methods_text(study, verdict, software, null, reported.releases),
-        works=works_of(study, software),
+        works=(*(() if known is None else known.works(study)), software_work(software)),
     )
 
 
@@ -367,9 +357,10 @@ def _with_interval(value: float, lower: float | None, upper: float | None) -> st
 def _compared(verdict: Mapping[str, Any]) -> list[_Table]:
     """Return the surest comparisons of a verdict: pairs, columns or cells, with their adjusted p-values."""
     found: list[tuple[float, str, str]] = []
+    is_of_one_pair = len(verdict.get("pairs") or ()) == 1 and verdict.get("pvalue") is not None
     for name in ("pairs", "columns", "cells"):
         records = verdict.get(name)
-        if not isinstance(records, list | tuple) or (name == "pairs" and _single(verdict)):
+        if not isinstance(records, list | tuple) or (name == "pairs" and is_of_one_pair):
             continue  # an identity test's "cells" is their number
         for record in records:
             if isinstance(record, Mapping) and "pvalue" in record:
@@ -382,10 +373,6 @@ def _compared(verdict: Mapping[str, Any]) -> list[_Table]:
     more = len(lines) - LINES_MAX
     note = f"and {more} more, in the transcript" if more > 0 else ""
     return [_Table("Compared (adjusted p; * at the level)", lines[:LINES_MAX], note=note)]
-
-
-def _single(verdict: Mapping[str, Any]) -> bool:
-    return len(verdict.get("pairs") or ()) == 1 and verdict.get("pvalue") is not None
 
 
 def _label(record: Mapping[str, Any]) -> str:

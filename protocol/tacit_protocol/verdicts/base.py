@@ -333,7 +333,6 @@ class PvalueVerdict(BaseVerdict):
         yield self.pvalue
 
     def hypotheses(self) -> Mapping[str, float]:
-        """Return the p-value."""
         return {"": self.pvalue}
 
     def _decided(self, decision: str) -> str:
@@ -368,7 +367,6 @@ class DecisionResult(BaseVerdict):
         return self._told(f"{self.finding} at level {self.alpha:g}")
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         return (
             f"Verdict: {self.finding} (level {self.alpha:g})",
             *self._of(),

@@ -126,19 +126,15 @@ PROBED = 4096
 @cache
 def arithmetic() -> dict[str, str]:
     """Return what must be the same wherever contributions are computed, by name."""
+    # NumPy has no public name for what it chose by.
+    features: dict[str, bool] = import_module("numpy._core._multiarray_umath").__cpu_features__
     return {
         "processor": platform.machine(),
         "C library": " ".join(platform.libc_ver()),
-        "instructions of NumPy": _instructions(),
+        "instructions of NumPy": " ".join(sorted(name for name, present in features.items() if present)),
         "linear algebra": _linear_algebra(),
         "rounding probe": probe(),
     }
-
-
-def _instructions() -> str:
-    # NumPy has no public name for what it chose by.
-    features: dict[str, bool] = import_module("numpy._core._multiarray_umath").__cpu_features__
-    return " ".join(sorted(name for name, present in features.items() if present))
 
 
 def _linear_algebra() -> str:
@@ -181,12 +177,7 @@ KEPT_BYTES = 2**25 - 2**16
 
 def prepare_to_compute() -> None:
     """Make a process fit for sums over slices of rows, for its life."""
-    limit_blas_threads()
+    threadpool_limits(limits=BLAS_THREADS, user_api="blas")
     # glibc hands larger blocks back when they are freed, and the kernel clears their pages anew, which took
     # up to two thirds of the time of features. A block that is freed raises the size from which it does so.
     np.empty(KEPT_BYTES, dtype=np.uint8)
-
-
-def limit_blas_threads() -> None:
-    """Keep BLAS to BLAS_THREADS threads."""
-    threadpool_limits(limits=BLAS_THREADS, user_api="blas")

@@ -255,7 +255,6 @@ class ArrivalBeforeTls(PendingConnection):
     __slots__ = ()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the place."""
         if self.place is not None and self.place.standing is not ConnectionState.LEFT:
             self._places.tell("handshake_failed")
         super().connection_lost(exc)

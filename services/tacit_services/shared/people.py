@@ -234,7 +234,6 @@ class People:
         Raises:
             ProblemError: as :meth:`put`; ``role-needed``.
         """
-        by.require("admin")
         self._require_below_admin(by, name)
         if said.role == "admin":
             raise RegisteredProblemError("role-needed", detail=BY_KEY)
@@ -242,11 +241,11 @@ class People:
 
     def remove_below_admin(self, by: Person, name: str) -> None:
         """Remove a person as an admin's page does; raises as :meth:`remove` and :meth:`put_below_admin`."""
-        by.require("admin")
         self._require_below_admin(by, name)
         self.remove(by, name)
 
     def _require_below_admin(self, by: Person, name: str) -> None:
+        by.require("admin")
         found = read_from(self.engine, person_of, self.tables, by.key, name)
         if found is not None and found.role == "admin":
             raise RegisteredProblemError("role-needed", detail=BY_KEY)

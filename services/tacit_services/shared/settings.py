@@ -222,7 +222,6 @@ class PublicSettings(ListeningSettings):
 
     @property
     def serves_tls(self) -> bool:
-        """Whether the service serves TLS itself."""
         return self.tls_certificate_file is not None and self.tls_key_file is not None
 
     @property
@@ -237,7 +236,6 @@ class PublicSettings(ListeningSettings):
 
     @property
     def page_hosts(self) -> frozenset[str]:
-        """The names by which browsers may reach the pages."""
         public = urlsplit(self.url).hostname
         return super().page_hosts | ({public} if public else set())
 

@@ -50,6 +50,7 @@ from tacit_services.tester.tables import (
     STUDIES,
     STUDY_OWNERS,
     not_here,
+    row_of,
 )
 from tacit_services.tester.verdicts import Signer, end
 
@@ -251,9 +252,7 @@ def release_for(engine: Engine, studies: Studies, study_digest: str, owner: str,
         )
 
     def read(connection: Connection) -> bytes:
-        row = connection.execute(_SENT, {"study": study_digest, "owner": owner}).one_or_none()
-        if row is None:
-            raise not_here(connection, study_digest)
+        row = row_of(connection, study_digest, _SENT, {"study": study_digest, "owner": owner})
         if row.ciphertext is not None:
             return encode(SealedPackage.of(bytes(row.envelope), bytes(row.ciphertext)))
         if relay.sender.reuses is not None:
@@ -284,9 +283,7 @@ def acceptance_for(engine: Engine, studies: Studies, study_digest: str, owner: s
         )
 
     def read(connection: Connection) -> bytes:
-        row = connection.execute(_KEPT["acceptances"], {"study": study_digest, "owner": owner}).one_or_none()
-        if row is None:
-            raise not_here(connection, study_digest)
+        row = row_of(connection, study_digest, _KEPT["acceptances"], {"study": study_digest, "owner": owner})
         if row.state != "collecting" or row.declined is not None:
             raise RegisteredProblemError("study-closed")
         if row.envelope is None:
@@ -313,9 +310,7 @@ def mask_keys_for(engine: Engine, studies: Studies, study_digest: str, caller_ke
         )
 
     def read(connection: Connection) -> bytes:
-        row = connection.execute(_STUDIES, {"studies": [study_digest]}).one_or_none()
-        if row is None:
-            raise not_here(connection, study_digest)
+        row = row_of(connection, study_digest, _STUDIES, {"studies": [study_digest]})
         declines = sa.select(DECLINES.c.owner).where(DECLINES.c.study == study_digest)
         if row.state != "collecting" or connection.execute(declines).first() is not None:
             raise RegisteredProblemError("study-closed")
@@ -471,9 +466,7 @@ class AnswerIntake:
 
         def work(connection: Connection) -> UploadOutcome:
             place = {"study": row["study"], "owner": owner}
-            study = connection.execute(_KEPT[table.name], place).one_or_none()
-            if study is None:
-                raise not_here(connection, row["study"])
+            study = row_of(connection, row["study"], _KEPT[table.name], place)
             if is_stored(study.envelope, row["envelope"]):
                 return UploadOutcome.BEFORE
             if study.declined is not None:

@@ -53,7 +53,7 @@ from tacit_services.tester.tables import (
     STUDY_OWNERS,
     VERDICTS,
     is_archived,
-    not_here,
+    row_of,
 )
 
 PAGE_SIZE = 100
@@ -171,15 +171,13 @@ class Studies:
         """
 
         def read(connection: Connection) -> tuple[dict[str, Any], dict[str, int]]:
-            rows = connection.execute(_SUMMARY.where(STUDIES.c.digest == study_digest)).all()
-            if not rows:
-                raise not_here(connection, study_digest)
+            row = row_of(connection, study_digest, _SUMMARY.where(STUDIES.c.digest == study_digest))
             sent = connection.execute(
                 sa.select(RELEASES.c.owner, RELEASES.c.units).where(RELEASES.c.study == study_digest)
             )
             fields, units = reuse_fields(connection, study_digest)
             units |= {row.owner: row.units for row in sent}
-            return _summaries(connection, rows)[0] | fields, units
+            return _summaries(connection, [row])[0] | fields, units
 
         found, units = read_from(self._engine, read)
         return found | {"warnings": list(self._warnings(study_digest, units))}
@@ -257,9 +255,7 @@ class Studies:
         query = sa.select(STUDIES.c.envelope, STUDIES.c.analyst_key).where(STUDIES.c.digest == study_digest)
 
         def read(connection: Connection) -> tuple[bytes, str]:
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                raise not_here(connection, study_digest)
+            row = row_of(connection, study_digest, query)
             return bytes(row.envelope), row.analyst_key
 
         return read_from(self._engine, read)
@@ -394,14 +390,14 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
     Raises:
         ProblemError: there is no such study here, or its verdict could not be computed.
     """
-    row = connection.execute(
+    row = row_of(
+        connection,
+        study_digest,
         sa.select(STUDIES.c.state, VERDICTS.c.envelope, PROGRESS.c.step)
         .outerjoin(VERDICTS, VERDICTS.c.study == STUDIES.c.digest)
         .outerjoin(PROGRESS, PROGRESS.c.study == STUDIES.c.digest)
-        .where(STUDIES.c.digest == study_digest)
-    ).one_or_none()
-    if row is None:
-        raise not_here(connection, study_digest)
+        .where(STUDIES.c.digest == study_digest),
+    )
     if row.state == "failed":
         raise RegisteredProblemError("verdict-failed", detail=row.step)
     return None if row.envelope is None else bytes(row.envelope)

@@ -1,5 +1,8 @@
 """The tester's tables. docs/how-a-study-runs.md tells each row's life."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -181,3 +184,13 @@ def not_here(connection: Connection, study_digest: str) -> RegisteredProblemErro
     return RegisteredProblemError(
         "study-archived" if is_archived(connection, study_digest) else "unknown-study"
     )
+
+
+def row_of(
+    connection: Connection, study_digest: str, query: sa.Select[Any], values: Mapping[str, Any] | None = None
+) -> sa.Row[Any]:
+    """Return a query's one row of a study; raises the problem of one that is not here."""
+    row = connection.execute(query, values or {}).one_or_none()
+    if row is None:
+        raise not_here(connection, study_digest)
+    return row

@@ -72,20 +72,6 @@ TOKEN_FIELD = "form_token"  # noqa: S105 (a field's name)
 FORM_TYPE = "application/x-www-form-urlencoded"
 
 
-def require_same_origin(request: Request, public_url: str | None, *, by_tls: bool) -> None:
-    """Raise ``form-refused`` unless the browser says that one of this service's pages sent the request.
-
-    A proxy may have changed Host, so the service's public address counts as well; and it may take TLS off, so
-    that the settings say by which scheme browsers come.
-    """
-    origins = request.headers.getlist("origin")
-    hosts = {request.headers.get("host", "")}
-    if public_url is not None:
-        hosts.add(urlsplit(public_url).netloc)
-    if len(origins) != 1 or origins[0] not in {f"{'https' if by_tls else 'http'}://{host}" for host in hosts}:
-        raise RegisteredProblemError("form-refused")
-
-
 def cookie_of(request: Request, name: str) -> str | None:
     """Return a cookie; None where it is missing, or there twice.
 
@@ -407,7 +393,18 @@ class Site:
             return self.redirect("/people")
 
     def _require_same_origin(self, request: Request) -> None:
-        require_same_origin(request, self.service.public_url, by_tls=self.service.by_tls)
+        """Raise ``form-refused`` unless the browser says that one of this service's pages sent the request.
+
+        A proxy may have changed Host, so the service's public address counts as well; and it may take TLS
+        off, so that the settings say by which scheme browsers come.
+        """
+        origins = request.headers.getlist("origin")
+        hosts = {request.headers.get("host", "")}
+        if self.service.public_url is not None:
+            hosts.add(urlsplit(self.service.public_url).netloc)
+        scheme = "https" if self.service.by_tls else "http"
+        if len(origins) != 1 or origins[0] not in {f"{scheme}://{host}" for host in hosts}:
+            raise RegisteredProblemError("form-refused")
 
     def _admit(self, response: Response, cookie: str) -> None:
         self._set_cookie(response, self._cookie, cookie, SESSION_LIFE_S)

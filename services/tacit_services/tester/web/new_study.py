@@ -298,6 +298,7 @@ def _offered_columns(
         for name in data_set.other_columns:
             if name != ANY:
                 held.setdefault(name, {})[holder] = None
+    of_categories = procedure.question is not None and procedure.question.categories
     of_plan = {column.name: column for column in planned}
     rows: Rows = []
     for name, holders in held.items():
@@ -310,7 +311,7 @@ def _offered_columns(
         if common is not None:
             exact = common.model_dump_json()
         by_all = len(holders) == len(published)
-        suits = isinstance(proposed, CategoricalColumn) or not _of_categories(procedure)
+        suits = isinstance(proposed, CategoricalColumn) or not of_categories
         ticked = name in of_plan if planned else by_all and suits and proposed is not None
         words = [] if by_all else [f"published by {', '.join(sorted(holders))} alone"]
         if common is None:
@@ -322,10 +323,6 @@ def _offered_columns(
         _column_row(column.name, _short_bounds(column), "", owner) | {"use": CHOSEN, "words": "planned"}
         for column in unpublished
     ]
-
-
-def _of_categories(procedure: Procedure) -> bool:
-    return procedure.question is not None and procedure.question.categories
 
 
 def _short_bounds(column: Column) -> str:

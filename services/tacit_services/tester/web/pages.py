@@ -4,8 +4,6 @@ import asyncio
 import hashlib
 import json
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
@@ -259,36 +257,17 @@ class VerdictView:
     report: str
 
 
-class VerdictViews:
-    """Works out what is shown of verdicts; a verdict never changes, so that what was worked out is kept."""
-
-    def __init__(self, tester: Tester) -> None:
-        self._tester = tester
-        self._kept: OrderedDict[str, VerdictView] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, digest: str, study: Study, verdict: VerdictMessage) -> VerdictView | None:
-        """Return what is shown of a study's verdict; None where it has no result."""
-        if verdict.result is None:
-            return None
-        with self._lock:
-            if digest in self._kept:
-                self._kept.move_to_end(digest)
-                return self._kept[digest]
-        shown = self._work_out(digest, study, verdict)
-        with self._lock:
-            self._kept[digest] = shown
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
-        return shown
-
-    def _work_out(self, digest: str, study: Study, verdict: VerdictMessage) -> VerdictView:
-        tester, result = self._tester, verdict.result or {}
-        releases = received(tester.engine, digest, study, tester.studies.parsed).releases
-        reported = Reported(study, result, releases, digest)
-        panels = panels_of(study, result, releases)
-        report = report_html(reported, f"tacit {version('tacit')}", panels=panels)
-        return VerdictView(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
+def _view(tester: Tester, digest: str) -> VerdictView | None:
+    """Work out what is shown of a study's verdict; None where it has no result."""
+    study, verdict = tester.studies.parsed(digest), _signed_verdict(tester, digest)
+    if verdict.result is None:
+        return None
+    result = verdict.result
+    releases = received(tester.engine, digest, study, tester.studies.parsed).releases
+    reported = Reported(study, result, releases, digest)
+    panels = panels_of(study, result, releases)
+    report = report_html(reported, f"tacit {version('tacit')}", panels=panels)
+    return VerdictView(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
 
 
 class VerdictLines:
@@ -308,9 +287,7 @@ class VerdictLines:
 
 
 def _said(tester: Tester, digest: str) -> str:
-    verdict = _verdict(tester, digest)
-    if verdict is None:
-        raise RegisteredProblemError("verdict-pending")  # not kept
+    verdict = _signed_verdict(tester, digest)
     if verdict.result is None:
         missing = list(verdict.missing)
         return f"No release came from {joined(missing, MISSING_NAMED_MAX)}." if missing else ""
@@ -415,7 +392,8 @@ def _chosen(
 
 def _add_studies(site: Site, tester: Tester) -> None:
     Reader = Annotated[SignedIn, Depends(site.signed_in)]
-    streams, verdicts, lines = Streams(tester), VerdictViews(tester), VerdictLines(tester)
+    streams, lines = Streams(tester), VerdictLines(tester)
+    view_of = lru_cache(KEPT_MAX)(partial(_view, tester))  # a verdict never changes
 
     @site.router.get("/")
     def show_studies(
@@ -468,7 +446,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             is_open=summary["state"] in OPEN,
             revision=revision(summary),
             verdict=None if verdict is None else verdict.model_dump(mode="json"),
-            told=None if verdict is None else verdicts.of(digest, study, verdict),
+            told=None if verdict is None else view_of(digest),
             sections=None if result is None else _sections(study, result),
             tester_key=tester.identity.key,
             file_name=_file_name(digest, "json"),
@@ -490,10 +468,8 @@ def _add_studies(site: Site, tester: Tester) -> None:
 
     @site.router.get("/studies/{digest}/report")
     def download_report(digest: DigestPath, _: Reader) -> Response:
-        verdict = _verdict(tester, digest)
-        if verdict is None:
-            raise RegisteredProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
-        told = verdicts.of(digest, tester.studies.parsed(digest), verdict)
+        _signed_verdict(tester, digest)  # none of an archived study, of which something may still be kept
+        told = view_of(digest)
         if told is None:
             raise RegisteredProblemError("not-found", detail="the study ended without a result")
         return _download(HTMLResponse(told.report), _file_name(digest, "html"))
@@ -513,6 +489,14 @@ def _verdict(tester: Tester, digest: str) -> VerdictMessage | None:
     if envelope is None:
         return None
     return decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, tester.identity.key))
+
+
+def _signed_verdict(tester: Tester, digest: str) -> VerdictMessage:
+    """Return the verdict; raises ``verdict-pending`` while there is none, so that nothing is kept of it."""
+    verdict = _verdict(tester, digest)
+    if verdict is None:
+        raise RegisteredProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
+    return verdict
 
 
 class _AsItIs(BaseModel):
