@@ -70,8 +70,14 @@ from tacit_protocol.procedures.curated_distance_correlation.statistic import (
     rejects,
 )
 from tacit_protocol.procedures.curated_distance_correlation.verdict import CuratedDistanceCorrelationResult
-from tacit_protocol.procedures.handed_on import HandedOn
-from tacit_protocol.procedures.joint_independence import JointIndependence, as_joint_study
+from tacit_protocol.procedures.independence.plan import (
+    DISTANCES,
+    BlocksTested,
+    JointPlan,
+    TableTested,
+    table_or_blocks,
+)
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.permutation.statistic import (
     TENSOR_ENTRIES_MAX,
     permuted_feature_statistics,
@@ -84,23 +90,25 @@ from tacit_protocol.verdicts.presentation import Meaning, decision_sentence
 Floats = npt.NDArray[np.float64]
 
 
-def dependence_meaning(study: Study, verdict: Fields) -> Meaning:
-    """Say whether X and Y depend on each other."""
-    first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
-    return decision_sentence(
-        study,
-        verdict,
-        f"{first} and {second} depend on each other, linearly or not",
-        f"No dependence between {first} and {second} was shown: they may be independent",
-    )
-
-
-class DistanceByJointIndependence(HandedOn):
-    """Methods ``aggregate`` and ``table``: joint independence of X and Y."""
+class PairPlan(Plan):
+    """Whether X and Y depend on each other."""
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether X and Y depend on each other."""
-        return dependence_meaning(self.study, verdict)
+        first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"{first} and {second} depend on each other, linearly or not",
+            f"No dependence between {first} and {second} was shown: they may be independent",
+        )
+
+
+class PairBlocks(PairPlan, BlocksTested):
+    """Method ``aggregate``."""
+
+
+class PairTable(PairPlan, TableTested):
+    """Method ``table``."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class DistanceSummary:
 
 
 @dataclass(eq=False)
-class RootsPlan(Plan):
+class RootsPlan(PairPlan):
     """Three noisy roots, one of which decides: independence is rejected where it leaves no other choice."""
 
     study: Study
@@ -260,10 +268,6 @@ class RootsPlan(Plan):
     def tested(self) -> str:
         """How independence is tested, in words."""
         return "a bound on what independence allows"
-
-    def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether X and Y depend on each other."""
-        return dependence_meaning(self.study, verdict)
 
     def conclude(
         self,
@@ -424,7 +428,7 @@ def roots_plan(study: Study, parameters: CuratedDistanceCorrelationParameters) -
     return DecidedRootsPlan(study, parameters, (first, second), guarantee, decision=decision)
 
 
-def handed_on(study: Study, parameters: CuratedDistanceCorrelationParameters) -> HandedOn:
+def pure_plan(study: Study, parameters: CuratedDistanceCorrelationParameters) -> JointPlan:
     """Return the plan of methods aggregate and table.
 
     Raises:
@@ -432,12 +436,8 @@ def handed_on(study: Study, parameters: CuratedDistanceCorrelationParameters) ->
     """
     if not parameters.test or parameters.test_share != TEST_SHARE:
         raise StudyError("parameters test and test_share are of method permutation; leave them out")
-    chosen = {
-        "method": parameters.method,
-        "groups": [list(group) for group in groups_of(study, parameters.groups)],
-        "permutations": parameters.permutations,
-        "blocks": parameters.blocks,
-        "categories": parameters.categories,
-        "kernel": "distance" if parameters.method == "aggregate" else None,
-    }
-    return DistanceByJointIndependence(study, JointIndependence(), as_joint_study(study, chosen))
+    sides, blocks = groups_of(study, parameters.groups), parameters.blocks
+    layout = table_or_blocks(study, sides, parameters.method, blocks, parameters.categories)
+    if layout is None:
+        return PairBlocks(study, sides, DISTANCES, blocks, MaskedParameters())
+    return PairTable(study, sides, layout, parameters.permutations)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
+from tacit_protocol.procedures.distance_covariance.statistic import correlation_words
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
     BaseVerdict,

@@ -108,13 +108,18 @@ from tacit_protocol.procedures.curated_two_sample.verdict import (
     CuratedTwoSampleResult,
     CuratedTwoSampleTable,
 )
-from tacit_protocol.procedures.handed_on import HandedOn
-from tacit_protocol.procedures.joint_independence import JointIndependence, as_joint_study
+from tacit_protocol.procedures.independence.plan import (
+    DISTANCES,
+    BlocksTested,
+    JointPlan,
+    TableTested,
+    table_or_blocks,
+)
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import max_null, named_groups
 from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
 from tacit_protocol.procedures.plan import Panel, Plan
-from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
@@ -719,64 +724,58 @@ class OfSample:
             yield replace(chunk, categorical=np.concatenate([chunk.categorical, codes], axis=1))
 
 
-class SampleIndependence(HandedOn):
-    """``aggregate`` and ``table``: joint independence of the sample, a public column, and the columns."""
+class SamplesPlan(JointPlan):
+    """Whether the sample, a public column, and the columns of units that are pooled are independent."""
 
-    def __init__(self, study: Study, asked: Study, samples: Names, cited: tuple[Citation, ...]) -> None:
-        super().__init__(study, JointIndependence(), asked)
-        self.samples, self._cited = samples, cited
+    samples: Names
 
-    @property
-    def cited(self) -> tuple[Citation, ...]:
-        """By what was asked for."""
-        return self._cited
+    def __init__(self, samples: Names, *given: Any) -> None:
+        super().__init__(*given)
+        self.samples = samples
 
-    @property
-    def verdict_type(self) -> type[BaseVerdict]:
-        """A table's, or that of blocks."""
-        tables = issubclass(self.procedure.verdict_type(self.asked), CellsTableResult)
-        return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
-
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Any:
-        """Read the owners' tables with the column of their samples."""
-        table, domain = pooled(self.study, table), self.asked.domain
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> Any:
+        table, domain = pooled(self.study, table), self.study.domain
         parts = {
             name: OfSample(table.parts[name], domain, place)
             for place, names in enumerate(self.samples)
             for name in names
         }
         ordered = {owner.name: parts[owner.name] for owner in self.study.owners}
-        return super().summarise(PooledTable(domain, ordered), order)
+        return super().summarise(PooledTable(domain, ordered), order, progress)
 
-    def conclude(
-        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """State of the samples what was concluded."""
-        verdict = super().conclude(releases, units, progress)
-        own: dict[str, Any] = {name: getattr(verdict, name) for name in type(verdict).model_fields}
-        own["method"] = f"two-sample test at a curator: {verdict.method}"
-        return self.verdict_type(**own)
+    def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:
+        found = super().found(sent, units, progress)
+        return found | {"method": f"two-sample test at a curator: {found['method']}"}
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the samples differ."""
         return two_sample_meaning(self.study, verdict)
 
 
-def handed_on(study: Study, parameters: CuratedTwoSampleParameters, samples: Names) -> SampleIndependence:
+class SamplesByBlocks(SamplesPlan, BlocksTested):
+    """``aggregate``: how many blocks of units reject."""
+
+    verdict_type = CuratedTwoSampleBlocks
+    cited = (PERMUTATION,)
+
+
+class SamplesByTable(SamplesPlan, TableTested):
+    """``table``: a noisy table of the sample and the columns' cells."""
+
+    verdict_type = CuratedTwoSampleTable
+    cited = (KERNEL,)
+
+
+def pure_plan(study: Study, parameters: CuratedTwoSampleParameters, samples: Names) -> JointPlan:
     """Return the plan of a study by blocks or a table: the sample is the last column of its domain."""
     names, name = [column.name for column in study.domain.columns], SAMPLE
     while name in names:
         name += "_"
     sample = CategoricalColumn(name=name, levels=("first", "second"))
-    chosen = {
-        "method": parameters.release,
-        "groups": [[name], names],
-        "permutations": parameters.permutations,
-        "blocks": parameters.blocks,
-        "categories": parameters.categories,
-        "kernel": "distance" if parameters.release == "aggregate" else None,
-    }
-    asked = as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))
-    return SampleIndependence(
-        study, asked, samples, (KERNEL if parameters.release == "table" else PERMUTATION,)
-    )
+    study = study.model_copy(update={"domain": Domain(columns=(*study.domain.columns, sample))})
+    variables, blocks = ((name,), tuple(names)), parameters.blocks
+    layout = table_or_blocks(study, variables, parameters.release, blocks, parameters.categories)
+    if layout is None:
+        return SamplesByBlocks(samples, study, variables, DISTANCES, blocks, MaskedParameters())
+    return SamplesByTable(samples, study, variables, layout, parameters.permutations)

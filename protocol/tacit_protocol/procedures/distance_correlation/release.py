@@ -42,7 +42,8 @@ from tacit_protocol.procedures.base import (
     step,
     units_declared,
 )
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_covariance.statistic import (
     COVARIANCE_SQR_MAX,
     Found,
     NoisyProjections,
@@ -58,8 +59,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     truncation_bound,
     variance_estimate,
 )
-from tacit_protocol.procedures.distance_correlation.sums import OwnSide, SketchedSides, SumsOfSides
-from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_covariance.sums import OwnSide, SketchedSides, SumsOfSides
 from tacit_protocol.procedures.randomised_answers.answers import CELLS_FIRST, PAIRS_MAX
 from tacit_protocol.procedures.randomised_answers.sides import (
     DESIGN_STREAM,

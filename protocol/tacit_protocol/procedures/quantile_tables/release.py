@@ -69,7 +69,7 @@ class HeldUnits:
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class TableLayout:
     """What a study by a table of cells fixes before any data.
 
     Attributes:
@@ -79,7 +79,6 @@ class TablePlan:
         categories: cells of every number; None chooses by the number of units.
         units: units of an average sender, as the study declares them, where several senders must have the
             same cells; None where the sender's own number counts.
-        test: how it is tested, which says what cuts cost.
     """
 
     domain: Domain
@@ -164,7 +163,7 @@ class TablePlan:
         if self.categories is not None and self.categories > QUANTILE_CELLS_MAX:
             raise StudyError(f"parameter categories: at most {QUANTILE_CELLS_MAX}")
         self._counts  # noqa: B018 (raises where epsilon is too small)
-        fewest = self if self.categories else TablePlan(self.domain, self.groups, self.budget, 2)
+        fewest = self if self.categories else TableLayout(self.domain, self.groups, self.budget, 2)
         shape = fewest.shape(UNITS_MIN)
         widest = max(math.prod(fewest._of(name, shape[-1]).cells for name in group) for group in self.groups)
         if math.prod(shape) > TABLE_CELLS_MAX or widest > VARIABLE_CELLS_MAX:

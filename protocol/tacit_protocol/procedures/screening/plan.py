@@ -31,13 +31,13 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     COVARIANCE_SQR_MAX,
     Permutations,
     resolution_caveat,
     truncation_bound,
 )
-from tacit_protocol.procedures.distance_correlation.sums import SketchedSides
+from tacit_protocol.procedures.distance_covariance.sums import SketchedSides
 from tacit_protocol.procedures.randomised_answers.sides import (
     NULL_STREAM,
     ColumnsApart,

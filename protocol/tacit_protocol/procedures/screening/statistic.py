@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.sketches import Side
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     VARIANCE_FACTOR_MIN,
     CorrelationEstimate,
     CovarianceEstimate,
