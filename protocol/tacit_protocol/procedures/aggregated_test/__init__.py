@@ -80,7 +80,6 @@ class TestedEffect(SimulationModel):
         return medium.get(self.plan.test.takes, self.medium)
 
     def check(self) -> None:
-        """Raise EffectError where there is no such effect."""
         super().check()
         takes = self.plan.test.takes
         if takes in ("pair", "given", "table") and not abs(self.size) <= 1:
@@ -89,7 +88,6 @@ class TestedEffect(SimulationModel):
             require_hazard_ratio(self.size)
 
     def words(self) -> str:
-        """Say what the test should find."""
         roles, size = self.plan.roles, f"{self.size:.3g}"
         first, second = roles.first.name, roles.second.name
         levels = getattr(roles.second, "levels", ("", ""))
@@ -103,7 +101,6 @@ class TestedEffect(SimulationModel):
         }[self.plan.test.takes]
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's rows."""
         return [self._rows(size, rng) for size in sizes]
 
     def _rows(self, size: int, rng: np.random.Generator) -> Columns:
@@ -177,7 +174,6 @@ class AggregatedTest(Procedure):
         )
 
     def plan(self, study: Study) -> AggregatedTestPlan:
-        """Return the plan of a study, by what its test takes."""
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")

@@ -63,7 +63,6 @@ class CuratedDistanceCorrelation(Procedure):
     pairwise: ClassVar[bool] = True
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of the study's method."""
         require_shared_columns(study)
         parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
         plan: Plan

@@ -171,7 +171,6 @@ class RootsPlan(PairPlan):
             )
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where all owners together have too few units, or too many to compare."""
         if all(owner.name in units for owner in self.study.owners):
             layout = self.layout(sum(units[owner.name] for owner in self.study.owners))
             require_noise(lambda: require_drawable(layout, self.estimates))
@@ -229,7 +228,6 @@ class RootsPlan(PairPlan):
         return None
 
     def privatise(self, summary: DistanceSummary, noise: NoiseSource) -> Release:
-        """Add noise to the roots, and decide."""
         units = summary.roots.units
         try:
             vectors = release_sums(self.layout(units, summary.roots), self.estimates, noise)
@@ -248,7 +246,6 @@ class RootsPlan(PairPlan):
         return None
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it is not three roots with their noise, and the decision that is asked."""
         owners = {owner.name for owner in self.study.owners} if self.study.curator is not None else set()
         if set(release.units_by_owner) != owners:
             raise ReleaseError("the release must state the units of every owner whose data it used")
@@ -275,7 +272,6 @@ class RootsPlan(PairPlan):
         units: Mapping[str, int],  # noqa: ARG002 (the release states them)
         progress: Progress | None = None,
     ) -> CuratedDistanceCorrelationResult:
-        """Estimate from the noisy roots."""
         study, sender = self.study, self.study.senders[0].name
         release = releases[sender]
         self.check_release(release)
@@ -338,16 +334,13 @@ class DecidedRootsPlan(RootsPlan):
 
     @property
     def decides(self) -> bool:
-        """A decision stands beside the roots."""
         return True
 
     @property
     def tested(self) -> str:
-        """By the decision."""
         return f"the private decision of {self.parameters.permutations} permutations"
 
     def require_units(self, units: int, largest: int) -> None:
-        """Raise PublicRuleError where the test or the estimates cannot take so many units."""
         super().require_units(units, largest)
         width = sum(side.features.dimension for side in self.sides)
         if 8 * width * units > FEATURE_BYTES_MAX:
@@ -365,7 +358,6 @@ class DecidedRootsPlan(RootsPlan):
         )
 
     def missed(self, units: int) -> tuple[str, ...]:
-        """Say where complete dependence would be missed more often than not."""
         scale = sum(self.sensitivities(units)) / decision_xi(self.decision)
         # With T at most M, noise of that scale lets the test reject with probability level exp(M/scale).
         if math.log(2 * self.study.level) + ROOT_MAX / scale >= 0:
@@ -386,7 +378,6 @@ class DecidedRootsPlan(RootsPlan):
         )
 
     def decide(self, summary: DistanceSummary, noise: NoiseSource) -> bool:
-        """Return the private decision of the permutation test."""
         if summary.statistics is None:
             raise TypeError("the summary is of a study without a test")
         observed, permuted = self.sensitivities(summary.roots.units)

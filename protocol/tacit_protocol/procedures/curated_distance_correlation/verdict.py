@@ -84,7 +84,6 @@ class CuratedDistanceCorrelationResult(BaseVerdict):
         )
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
         low, high = self.covariance_interval
         return (

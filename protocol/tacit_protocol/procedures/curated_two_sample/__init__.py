@@ -45,7 +45,6 @@ class SampleDifference(Difference):
 
     @property
     def others(self) -> Sequence[int]:
-        """Places of the second sample's owners."""
         named = self.study.parameters.get("samples")
         if named is None:
             return super().others
@@ -71,7 +70,6 @@ class CuratedTwoSample(Procedure):
     )
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of the study's release."""
         require_shared_columns(study)
         if study.curator is None:
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")

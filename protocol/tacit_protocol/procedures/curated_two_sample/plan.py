@@ -220,7 +220,6 @@ class CuratedPlan(Plan):
         return first, second
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
         if all(name in units for names in self.samples for name in names):
             self.check_sizes(self.units(units))
 
@@ -254,7 +253,6 @@ class CuratedPlan(Plan):
         )
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it states no units of an owner, or holds what is not asked for."""
         if set(release.units_by_owner) != {owner.name for owner in self.study.owners}:
             raise ReleaseError("the release must state the units of every owner whose data it used")
         if (release.decision is not None) != self.decides or bool(release.vectors) == self.decides:
@@ -263,11 +261,9 @@ class CuratedPlan(Plan):
             )
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the samples differ."""
         return two_sample_meaning(self.study, verdict)
 
     def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:  # noqa: ARG002
-        """Return forest plots of the differences in the columns that differ, or in the first ones."""
         return effect_panels(self.study, verdict)
 
     def conclude(
@@ -276,7 +272,6 @@ class CuratedPlan(Plan):
         units: Mapping[str, int],  # noqa: ARG002 (the release states them)
         progress: Progress | None = None,
     ) -> BaseVerdict:
-        """Test the samples."""
         study, release = self.study, releases[self.study.senders[0].name]
         report = step(progress, "testing the samples")
         report(0.05)
@@ -305,13 +300,11 @@ class PermutedPlan(CuratedPlan):
 
     @property
     def method(self) -> str:
-        """The decision, and of which features."""
         kernel = f"{self.parameters.kernel} product kernel"
         features = FEATURE_WORDS.get(self.parameters.features, kernel)
         return f"private decision of {self.parameters.permutations} permutations, {features}"
 
     def check_sizes(self, units: Units) -> None:
-        """Raise PublicRuleError where samples of these sizes cannot be permuted."""
         try:
             check_choices(units, self.parameters.permutations)
             if isinstance(self.release, PermutedKernel):
@@ -334,14 +327,12 @@ class PermutedPlan(CuratedPlan):
         progress: Progress | None,
         workers: Workers,
     ) -> Exact:
-        """Return the permuted statistics, the observed one first."""
         seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
         units = tables[0].units, tables[1].units
         choices = draw_choices(units, self.parameters.permutations, seed)
         return self.release.distances(tables, choices, step(progress, "permuting"), workers)
 
     def privatise(self, summary: CuratedSummary, noise: NoiseSource) -> Release:
-        """Decide."""
         if not isinstance(summary.exact, np.ndarray):
             raise TypeError("the summary is of another release than the study's")
         units, counts = self.units(summary.units_by_owner), dict(summary.units_by_owner)
@@ -350,13 +341,11 @@ class PermutedPlan(CuratedPlan):
         return Release(units=sum(units), units_by_owner=counts, guarantee=self.guarantee, decision=reject)
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it is not one decision at the study's guarantee."""
         super().check_release(release)
         if release.guarantee != self.guarantee:
             raise ReleaseError("the release states another guarantee than the study")
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return the decision."""
         return {"reject": release.decision}
 
 
@@ -373,7 +362,6 @@ class VectorsPlan(CuratedPlan):
 
     @property
     def method(self) -> str:
-        """The form, and of which features."""
         return f"{self.form}, {FEATURE_WORDS[self.parameters.features]}"
 
     def layout(self, units: Units, exact: Exact | None = None) -> tuple[SumPart, ...]:
@@ -386,11 +374,9 @@ class VectorsPlan(CuratedPlan):
         return parts
 
     def check_sizes(self, units: Units) -> None:
-        """Raise PublicRuleError where the noise of so many units cannot be drawn."""
         require_noise(lambda: require_drawable(self.layout(units), self.guarantee))
 
     def hopes(self, units: Units) -> bool:
-        """Say whether noisy vectors could show a great difference."""
         try:
             scales = noise_scales(self.layout(units), self.guarantee)
         except ReleaseError:
@@ -411,12 +397,10 @@ class VectorsPlan(CuratedPlan):
         progress: Progress | None,  # noqa: ARG002
         workers: Workers,  # noqa: ARG002
     ) -> Exact:
-        """Sum features."""
         found: Exact = self.release.sum(*tables)
         return found
 
     def privatise(self, summary: CuratedSummary, noise: NoiseSource) -> Release:
-        """Add noise to all numbers jointly."""
         units, counts = self.units(summary.units_by_owner), dict(summary.units_by_owner)
         try:
             vectors = release_sums(self.layout(units, summary.exact), self.guarantee, noise)
@@ -425,7 +409,6 @@ class VectorsPlan(CuratedPlan):
         return Release(units=sum(units), units_by_owner=counts, guarantee=self.guarantee, vectors=vectors)
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where vectors are not laid out as the study fixes."""
         super().check_release(release)
         layout = self.layout(self.units(release.units_by_owner))
         check_layout(release.vectors, release.guarantee, layout, self.guarantee)
@@ -454,7 +437,6 @@ class MeansPlan(VectorsPlan):
         return {}
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:
-        """Return the test, the MMD and where the samples differ."""
         study = self.study
         found = self.finding(release, progress)
         named: tuple[LocationComparison, ...] = ()
@@ -490,11 +472,9 @@ class AdditivePlan(MeansPlan):
         return detectable_difference(split, units, weight, share) < DETECTABLE_MAX
 
     def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:  # noqa: ARG002
-        """Take the largest difference."""
         return additive_finding(self.release.features, self.means(release), 1 - self.study.level)
 
     def effects(self, release: Release, found: CuratedFinding) -> dict[str, tuple[Any, ...]]:
-        """Return effects and summaries of every column."""
         means, names = self.means(release), ("+".join(self.samples[0]), "+".join(self.samples[1]))
         samples = Samples(names, means.means, means.units, means.mean_covariance)
         effects, summaries = effects_by_column(
@@ -503,7 +483,6 @@ class AdditivePlan(MeansPlan):
         return {"effects": effects, "summaries": summaries}
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
-        """Return the law of the max form."""
         return max_null(self.release.features, 2, float(verdict["statistic"]), self.study.level)
 
 
@@ -526,11 +505,9 @@ class MomentsPlan(MeansPlan):
         return self.release.read_moment(release.vectors, self.units(release.units_by_owner))
 
     def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
-        """Test by the squared MMD."""
         return self.moment_test(release, progress, "mmd")
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the law of the statistic again."""
         if (sent := self.sent(releases)) is None:
             return None
         means = self.means(sent)
@@ -554,11 +531,9 @@ class NoiseAwarePlan(MomentsPlan):
         require_work(simulated_test_work(2, self.release.features.dimension), self.parameters.replicates)
 
     def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
-        """Test by the noise-aware statistic."""
         return self.moment_test(release, progress, "noise-aware")
 
     def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:  # noqa: ARG002
-        """Simulate the null again."""
         replicates = min(DRAWN_MAX, self.parameters.replicates)
         seed, trace_max = public_seed(self.study, NULL_STREAM), self.release.features.norm**2
         _, _, draws = noise_aware_test(means, covariance, replicates, seed, trace_max=trace_max)
@@ -577,11 +552,9 @@ class PairedPlan(VectorsPlan):
 
     @property
     def method(self) -> str:
-        """P0's."""
         return f"{super().method}, P0's calibration"
 
     def check_sizes(self, units: Units) -> None:
-        """Raise PublicRuleError where samples of these sizes cannot be paired."""
         try:
             require_equal(units)
         except UnequalSamplesError as error:
@@ -589,7 +562,6 @@ class PairedPlan(VectorsPlan):
         super().check_sizes(units)
 
     def shows(self, units: Units, noise: float) -> bool:
-        """Of a mean of pairs."""
         return super().shows(units, noise / units[0])
 
     def exact(
@@ -599,7 +571,6 @@ class PairedPlan(VectorsPlan):
         progress: Progress | None,  # noqa: ARG002
         workers: Workers,  # noqa: ARG002
     ) -> Exact:
-        """Sum differences of pairs drawn in secret."""
         return self.release.sum(*tables, order)
 
     def _law(self, release: Release) -> Any:
@@ -609,12 +580,10 @@ class PairedPlan(VectorsPlan):
         return paired_law(mean.mean(units), moment, units, mean.scale / units, gamma)
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return P0's test."""
         statistic, law = self._law(release)
         return decided(self.study, statistic, law.pvalue(statistic))
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Return P0's null."""
         if (sent := self.sent(releases)) is None:
             return None
         words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
@@ -632,7 +601,6 @@ class RidgePlan(VectorsPlan):
     )
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say that other releases see more."""
         return super().warnings(units) + ((KEPT_FOR_HISTORY,) if units else ())
 
     def shows(self, units: Units, noise: float) -> bool:
@@ -644,7 +612,6 @@ class RidgePlan(VectorsPlan):
         return units[0] * units[1] / sum(units) * energy / (energy / 2 + gamma) >= seen
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return the test."""
         noisy, features = release.vectors[STATISTIC], self.release.features
         statistic = float(noisy.mean(1)[0])
         units, gamma = sum(self.units(release.units_by_owner)), self.release.regularisation
@@ -654,7 +621,6 @@ class RidgePlan(VectorsPlan):
         return decided(self.study, statistic, pvalue)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Return the heaviest law."""
         if (sent := self.sent(releases)) is None:
             return None
         units, features = sum(self.units(verdict["units"])), self.release.features

@@ -74,7 +74,6 @@ class JointIndependence(Procedure):
     pairwise: ClassVar[bool] = True
 
     def plan(self, study: Study) -> JointPlan:
-        """Return the plan of a study: a decision, the number of blocks that reject, or a table."""
         require_shared_columns(study)
         plan = joint_plan(study)
         if study.curator is None and len(study.owners) != 1 and isinstance(plan, PermutedDecision):

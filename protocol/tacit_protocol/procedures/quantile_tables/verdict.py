@@ -81,11 +81,9 @@ class CellsTableResult(PvalueVerdict):
         return self.if_rejected if self.reject else self.if_not_rejected
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         return super().fields() | {"pairs": [pair.model_dump() for pair in self.pairs]}
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         rows = tuple(
             (
                 f"{pair.first} and {pair.second}",
@@ -101,7 +99,6 @@ class CellsTableResult(PvalueVerdict):
         )
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return the cells."""
         rows = tuple(
             (sender, column, ", ".join(labels))
             for sender, columns in self.labels.items()

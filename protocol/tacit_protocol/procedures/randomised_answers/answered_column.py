@@ -130,7 +130,6 @@ class AnsweredColumnPlan(Plan):
         )
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where so many units cannot be answered for, or their noise not drawn."""
         for count in units.values():
             require_countable(self.codes, count)
             require_noise(partial(self._require_drawable, count))
@@ -151,7 +150,6 @@ class AnsweredColumnPlan(Plan):
     # What leaves.
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> OwnCodes:  # noqa: ARG002
-        """Read the column in one row of every unit of the sender's table, exactly."""
         self._require_held(self.sender, table)
         rows = self._rows(table)
         cells = ColumnCells(self.column, 0, self.codes, bought=False)
@@ -184,7 +182,6 @@ class AnsweredColumnPlan(Plan):
         return read_units(table, np.random.default_rng(public_seed(self.study, ROWS_STREAM)))
 
     def privatise(self, summary: OwnCodes | OwnSums, noise: NoiseSource) -> Release:
-        """Draw answers, or the noise of the sums beside the other owner's answers."""
         if isinstance(summary, OwnSums):
             guarantee = self.costs[self.receiver.name]
             vector = release_laplace_sums(summary.part, guarantee, noise)
@@ -199,7 +196,6 @@ class AnsweredColumnPlan(Plan):
     # What is checked, and read.
 
     def check_received(self, name: str, release: Release) -> None:  # noqa: ARG002
-        """Raise ReleaseError where a release is not the sender's answers."""
         self.check_reread(release)
 
     def check_reread(self, release: Release) -> None:
@@ -220,7 +216,6 @@ class AnsweredColumnPlan(Plan):
             raise ReleaseError(str(error)) from None
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where a release is not the receiver's noisy sums."""
         try:
             require_countable(self.codes, release.units)
             part = self.sums.part(release.units)

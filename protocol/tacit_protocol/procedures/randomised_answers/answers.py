@@ -234,7 +234,6 @@ class PairedAnswers(AnswersOfOwners):
         return np.array([pair[side] for pair in self.pairs])[dealt]
 
     def layout(self, side: int, units: int) -> None:  # noqa: ARG002
-        """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
         least = UNITS_MIN * max(len(self.names[1 - self.first]), max(self.decks) + 1)
         if units < least:
             raise PublicRuleError(
@@ -273,7 +272,6 @@ class PairedAnswers(AnswersOfOwners):
 
     @property
     def released(self) -> str:
-        """The answers, and the tables beside them."""
         one = "one randomised answer of each unit, to which cell of"
         if self.last is None:
             return f"{one} a column it is in"
@@ -284,7 +282,6 @@ class PairedAnswers(AnswersOfOwners):
         )
 
     def answered(self, side: int) -> str:
-        """Name the columns, of which units are dealt out to one each."""
         dealt = " (of one of them, dealt out in public)" if len(self.names[side]) > 1 else ""
         return super().answered(side) + dealt
 
@@ -305,7 +302,6 @@ class PairedAnswers(AnswersOfOwners):
     # What leaves.
 
     def privatise(self, summary: OwnUnits, noise: NoiseSource) -> Release:
-        """Draw cuts, then answers, or the noise of the table beside the other owner's answers."""
         dealt = self.dealt(len(summary.rows.numeric))
         cuts = self._draw_cuts(summary, dealt, noise)
         drawn = self._answers if self.answers_at(summary.side) else self._table

@@ -63,7 +63,6 @@ class ColumnsApart(Plan):
             self.layout(1, units)
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
         for side, owner in enumerate(self.study.owners):
             if owner.name in units:
                 self.layout(side, units[owner.name])
@@ -73,7 +72,6 @@ class ColumnsApart(Plan):
         return [owner.name for owner in self.study.owners].index(name)
 
     def check_received(self, name: str, release: Release) -> None:
-        """Raise ReleaseError where it is not that owner's release."""
         self.check_side(self.place(name), release)
 
     def checked(self, releases: Releases) -> list[Release]:

@@ -125,7 +125,6 @@ class AnsweredScreening(ScreeningTest, PairedAnswers):
 
     @cached_property
     def release_size(self) -> int:  # type: ignore[override]
-        """How many noisy numbers the owner of the outcomes sends, at most."""
         return self.numbers_sent(self.outcome)
 
     def cuts_part(self, units: int) -> float:  # noqa: ARG002
@@ -133,7 +132,6 @@ class AnsweredScreening(ScreeningTest, PairedAnswers):
         return CUTS_PART
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a column equal to the outcome would hardly be found."""
         # With the square of its quantile for noncentrality a normal passes it in every second study.
         needed = max(SIGNAL_HOPELESS, float(ndtri(self.smallest / 2)) ** 2)
         if not units or self.signal(min(units.values())) >= needed:
@@ -146,7 +144,6 @@ class AnsweredScreening(ScreeningTest, PairedAnswers):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> AnsweredScreeningVerdict:
-        """Test and estimate every pair."""
         study = self.study
         counted = {owner.name: releases[owner.name].units for owner in study.owners}
         tables = self.tables(releases)
@@ -231,7 +228,6 @@ class CountedScreening(AnsweredScreening):
         return deal_out(len(dealt), len(self.names[side]), public_generator(self.study, CUTS_STREAM))
 
     def signal(self, units: int) -> float:
-        """Return what a column equal to its outcome could not exceed."""
         return min(self._left(units, *self._shape(pair, units)) for pair in range(len(self.pairs)))
 
     def _default(self, side: int, units: int) -> int:

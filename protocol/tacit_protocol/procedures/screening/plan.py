@@ -161,7 +161,6 @@ class ScreeningTest(ColumnsApart):
         )
 
     def describe_request(self) -> tuple[str, ...]:
-        """Say which columns are set against which outcomes."""
         names = [names_of_features(self.study.domain_of(owner)) for owner in self.study.owners]
         outcomes, columns = names[self.outcome], names[1 - self.outcome]
         owners = self.study.owners[self.outcome].name, self.study.owners[1 - self.outcome].name
@@ -171,7 +170,6 @@ class ScreeningTest(ColumnsApart):
         )
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say which columns were found."""
         pairs = verdict["pairs"]
         found = [pair["column"] for pair in pairs if pair["reject"]]
         of = f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of a column and an outcome"
@@ -247,7 +245,6 @@ class SketchedScreening(ScreeningTest, SketchedSides):
         return BucketDesign(units, units // size, size)
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a column equal to the outcome would hardly be found."""
         found = row_warnings(self.study)
         if units and (reason := self._hopeless(min(units.values()))) is not None:
             found = (*found, f"{HOPELESS}{reason}")
@@ -268,7 +265,6 @@ class SketchedScreening(ScreeningTest, SketchedSides):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> ScreeningVerdict:
-        """Test and estimate every pair, and estimate the matrix."""
         study, own = self.study, self.checked(releases)
         columns = [self._read(side, release) for side, release in enumerate(own)]
         outcomes, others = columns[self.outcome], columns[1 - self.outcome]

@@ -202,11 +202,9 @@ class RankedPairs(BaseVerdict):
         )
 
     def hypotheses(self) -> Mapping[str, float]:
-        """Return the p-values of all pairs."""
         return {f"{pair.column} – {pair.outcome}": pair.pvalue for pair in self.ranking}
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         return super().fields() | {
             "ranking": [{name: getattr(pair, name) for name in self.listed_of_pair} for pair in self.ranking],
         }
@@ -250,7 +248,6 @@ class ScreeningVerdict(RankedPairs):
     buckets: int
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         return super().fields() | {"matrix": self.matrix.model_dump()}
 
 
