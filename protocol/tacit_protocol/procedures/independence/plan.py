@@ -58,7 +58,7 @@ from tacit_protocol.procedures.quantile_tables.statistic import (
     pair_estimates,
 )
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult, PairOfVariables, pair_panels
-from tacit_protocol.procedures.randomised_answers.owners import SIGNAL_HOPELESS
+from tacit_protocol.procedures.randomised_answers.sides import SIGNAL_HOPELESS
 from tacit_protocol.procedures.randomised_answers.verdict import measures_of
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (

@@ -44,25 +44,22 @@ from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
     StudyError,
-    public_seed,
     require_noise,
     units_declared,
 )
 from tacit_protocol.procedures.plan import Combined, Plan, Relay, Releases
+from tacit_protocol.procedures.randomised_answers.sides import (
+    ROWS_STREAM,
+    SIGNAL_HOPELESS,
+    public_generator,
+)
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-ROWS_STREAM = 4
-"""Spawn key, under the study's seed, of the row that counts of a unit with several."""
-
 UNITS_MIN = 20
 """Fewest units that answer."""
-
-SIGNAL_HOPELESS = 6.0
-"""Noncentrality of two groups that are as unlike as can be: below it even they are found in less than half of
-all studies."""
 
 
 class AnsweredSums(Protocol):
@@ -179,7 +176,7 @@ class AnsweredColumnPlan(Plan):
             )
 
     def _rows(self, table: Table) -> SingleRows:
-        return read_units(table, np.random.default_rng(public_seed(self.study, ROWS_STREAM)))
+        return read_units(table, public_generator(self.study, ROWS_STREAM))
 
     def privatise(self, summary: OwnCodes | OwnSums, noise: NoiseSource) -> Release:
         if isinstance(summary, OwnSums):

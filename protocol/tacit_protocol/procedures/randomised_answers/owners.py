@@ -16,17 +16,13 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import HOPELESS, Releases, StudyError
 from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.randomised_answers.sides import (
+    ROWS_STREAM,
+    SIGNAL_HOPELESS,
     ColumnsApart,
     few_permutations,
     public_generator,
     side_of,
 )
-
-ROWS_STREAM = 4
-"""Spawn key, under the study's seed, of the row that counts of a unit with several."""
-
-SIGNAL_HOPELESS = 6.0
-"""Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,12 @@ from tacit_protocol.verdicts.presentation import Meaning, decision_sentence, nam
 PERMUTATIONS_DEFAULT = 999
 """P-values down to 1e-3."""
 
+DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM, ROWS_STREAM = 1, 2, 3, 4
+"""Spawn keys under the study's seed; the last of the row that counts of a unit with several."""
 
-DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
-"""Spawn keys under the study's seed."""
+SIGNAL_HOPELESS = 6.0
+"""Noncentrality of columns that are equal, or of groups as unlike as can be: with less even they are found in
+less than half of all studies."""
 
 
 def require_two_sides(study: Study) -> None:
