@@ -168,7 +168,7 @@ class AggregatedTest(Procedure):
 
     def needs(self, columns: Sequence[Column]) -> tuple[RequiredParameter, ...]:
         """Return how the test is asked for: of those that take such columns."""
-        names = [name for name, test in TESTS.items() if _takes(test, columns)] or list(TESTS)
+        names = [name for name, test in TESTS.items() if _takes(name, test, columns)] or list(TESTS)
         return (
             RequiredParameter("test", "which test", f"The test ({', '.join(names)})", _test_named, names[0]),
         )
@@ -184,17 +184,14 @@ class AggregatedTest(Procedure):
         return plan
 
 
-def _takes(test: BlockTest, columns: Sequence[Column]) -> bool:
+def _takes(name: str, test: BlockTest, columns: Sequence[Column]) -> bool:
     """Say whether a test takes such columns."""
     try:
-        roles_of(AggregatedTestParameters(test=_named(test)), test, Domain(columns=tuple(columns)))
+        parameters = AggregatedTestParameters.model_validate({"test": name})
+        roles_of(parameters, test, Domain(columns=tuple(columns)))
     except (StudyError, ValueError):
         return False
     return True
-
-
-def _named(test: BlockTest) -> Any:
-    return next(name for name, found in TESTS.items() if found is test)
 
 
 def _test_named(answer: str) -> str:

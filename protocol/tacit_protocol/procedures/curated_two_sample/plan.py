@@ -97,9 +97,9 @@ from tacit_protocol.procedures.curated_two_sample.release import (
 from tacit_protocol.procedures.curated_two_sample.statistic import (
     CuratedFinding,
     CuratedMeans,
-    MomentTest,
     additive_finding,
     curated_covariance,
+    moment_finding,
     paired_law,
 )
 from tacit_protocol.procedures.curated_two_sample.verdict import (
@@ -118,7 +118,13 @@ from tacit_protocol.procedures.independence.plan import (
 from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import max_null, named_groups
-from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
+from tacit_protocol.procedures.means.private_means import (
+    PrivateCovariance,
+    mmd_law,
+    mmd_test,
+    noise_aware_test,
+    simulated_test_work,
+)
 from tacit_protocol.procedures.plan import Panel, Plan
 from tacit_protocol.procedures.two_sample.statistic import (
     DETECTABLE_MAX,
@@ -493,30 +499,40 @@ class MomentsPlan(MeansPlan):
     release: CuratedMomentRelease
     form: ClassVar[str] = "private means and covariance, MMD form"
 
-    def moment_test(self, release: Release, progress: Progress | None, kind: Any) -> CuratedFinding:
-        """Test in one of the forms that need a covariance."""
-        means, moment = self.means(release), self._moment(release)
-        features, seed = self.release.features, public_seed(self.study, NULL_STREAM)
-        test = MomentTest(kind, features, self.parameters.replicates, seed)
-        report = step(progress, "simulating the null", 0.05, 0.95)
-        return test.run(means, moment, 1 - self.study.level, report)
+    @property
+    def trace_max(self) -> float:
+        """The most that a sample's covariances may add up to."""
+        return float(self.release.features.norm**2)
 
-    def _moment(self, release: Release) -> Any:
-        return self.release.read_moment(release.vectors, self.units(release.units_by_owner))
+    def covariance(self, means: CuratedMeans, release: Release) -> PrivateCovariance:
+        """Return the noisy pooled covariance."""
+        moment = self.release.read_moment(release.vectors, self.units(release.units_by_owner))
+        return curated_covariance(means, *moment)
+
+    def tested(
+        self,
+        means: CuratedMeans,
+        covariance: PrivateCovariance,
+        progress: Progress | None,  # noqa: ARG002
+    ) -> tuple[float, float]:
+        """Return the statistic and its p-value."""
+        return mmd_test(means, covariance, self.trace_max)
 
     def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
-        return self.moment_test(release, progress, "mmd")
+        means = self.means(release)
+        covariance = self.covariance(means, release)
+        tested = self.tested(means, covariance, progress)
+        return moment_finding(self.release.features, means, covariance, tested, 1 - self.study.level)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
         if (sent := self.sent(releases)) is None:
             return None
         means = self.means(sent)
-        covariance = curated_covariance(means, *self._moment(sent))
-        return self.law(means, covariance, float(verdict["statistic"]))
+        return self.law(means, self.covariance(means, sent), float(verdict["statistic"]))
 
-    def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:
+    def law(self, means: CuratedMeans, covariance: PrivateCovariance, statistic: float) -> Null | None:
         """Return the law of a weighted sum of chi-squared values."""
-        _, law = mmd_law(means, covariance, self.release.features.norm**2)
+        _, law = mmd_law(means, covariance, self.trace_max)
         return quadratic(WEIGHTED, (law,), statistic, self.study.level)
 
 
@@ -530,13 +546,19 @@ class NoiseAwarePlan(MomentsPlan):
         super().__post_init__()
         require_work(simulated_test_work(2, self.release.features.dimension), self.parameters.replicates)
 
-    def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
-        return self.moment_test(release, progress, "noise-aware")
+    def tested(
+        self, means: CuratedMeans, covariance: PrivateCovariance, progress: Progress | None
+    ) -> tuple[float, float]:
+        report = step(progress, "simulating the null", 0.05, 0.95)
+        seed, replicates = public_seed(self.study, NULL_STREAM), self.parameters.replicates
+        statistic, pvalue, _ = noise_aware_test(
+            means, covariance, replicates, seed, report, trace_max=self.trace_max
+        )
+        return statistic, pvalue
 
-    def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:  # noqa: ARG002
-        replicates = min(DRAWN_MAX, self.parameters.replicates)
-        seed, trace_max = public_seed(self.study, NULL_STREAM), self.release.features.norm**2
-        _, _, draws = noise_aware_test(means, covariance, replicates, seed, trace_max=trace_max)
+    def law(self, means: CuratedMeans, covariance: PrivateCovariance, statistic: float) -> Null | None:  # noqa: ARG002
+        seed, replicates = public_seed(self.study, NULL_STREAM), min(DRAWN_MAX, self.parameters.replicates)
+        _, _, draws = noise_aware_test(means, covariance, replicates, seed, trace_max=self.trace_max)
         return from_draws(SIMULATED, draws, self.study.level)
 
 

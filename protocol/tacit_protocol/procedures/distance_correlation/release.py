@@ -50,6 +50,7 @@ from tacit_protocol.procedures.distance_covariance.statistic import (
     Permutations,
     Report,
     correlation_estimate,
+    correlation_of,
     covariance_estimate,
     permutation_test,
     projected_test,
@@ -192,6 +193,8 @@ class DistanceTest(SumsOfSides):
         study = self.study
         # Noisy projections have no bounds, and so no largest covariance.
         largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
+        squared = (found.correlation_sqr, *(found.correlation_interval or (None, None)))
+        correlation, lower, upper = (None if each is None else correlation_of(each) for each in squared)
         return DistanceCorrelationResult(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
             **decided(study, found.test.statistic, found.test.pvalue),
@@ -200,9 +203,9 @@ class DistanceTest(SumsOfSides):
             distance_covariance_sqr_unbiased=found.covariance_sqr,
             covariance_lower=found.covariance_interval[0],
             covariance_upper=found.covariance_interval[1],
-            distance_correlation=None if found.correlation_sqr is None else _root(found.correlation_sqr),
-            lower=None if found.correlation_interval is None else _root(found.correlation_interval[0]),
-            upper=None if found.correlation_interval is None else _root(found.correlation_interval[1]),
+            distance_correlation=correlation,
+            lower=lower,
+            upper=upper,
             truncation=found.truncation,
             attenuation=found.attenuation,
             buckets=found.buckets,
@@ -407,10 +410,6 @@ class ProjectionPlan(DistanceTest):
                 "than the data's: see attenuation",
             ),
         )
-
-
-def _root(squared: float) -> float:
-    return math.sqrt(min(1.0, max(0.0, squared)))
 
 
 def require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:

@@ -237,10 +237,13 @@ class TableLayout:
 
     def cell_labels(self, release: Release) -> dict[str, tuple[str, ...]]:
         """Return the labels of every column's cells; the last level's holds what is not listed too."""
-        return {
-            own.column.name: _labels(own, release.cuts.get(own.column.name, ()))
-            for own in self.cells(release.units)
-        }
+        found = {}
+        for own in self.cells(release.units):
+            labels = own.labels(release.cuts.get(own.column.name, ()))
+            if isinstance(own.column, CategoricalColumn) and own.cells < own.column.categories:
+                labels = (*labels[:-1], f"{labels[-1]} or other")
+            found[own.column.name] = labels
+        return found
 
     def signal(self, units: Sequence[int]) -> float:
         """Return the noncentrality of two equal variables at senders of so many units each, about."""
@@ -248,10 +251,3 @@ class TableLayout:
         for own in units:
             found += own**2 / (own + self.noise.variance * math.prod(self.shape(own)))
         return found
-
-
-def _labels(own: ColumnCells, cuts: tuple[int, ...]) -> tuple[str, ...]:
-    labels = own.labels(cuts)
-    if isinstance(own.column, CategoricalColumn) and own.cells < own.column.categories:
-        return (*labels[:-1], f"{labels[-1]} or other")
-    return labels

@@ -34,6 +34,7 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.distance_covariance.statistic import (
     COVARIANCE_SQR_MAX,
     Permutations,
+    correlation_of,
     resolution_caveat,
     truncation_bound,
 )
@@ -47,7 +48,6 @@ from tacit_protocol.procedures.randomised_answers.sides import (
 from tacit_protocol.procedures.screening.statistic import (
     ColumnSide,
     ScreeningTests,
-    correlation_of,
     estimate_pair,
     screening_tests,
     signed_correlations,
@@ -246,18 +246,15 @@ class SketchedScreening(ScreeningTest, SketchedSides):
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
         found = row_warnings(self.study)
-        if units and (reason := self._hopeless(min(units.values()))) is not None:
-            found = (*found, f"{HOPELESS}{reason}")
+        if units:
+            try:
+                spread = self.spread(self.design(min(units.values())))
+            except StudyError as error:
+                found = (*found, f"{HOPELESS}{error}")
+            else:
+                if float(-ndtri(self.smallest / 2)) * spread >= 0.25:
+                    found = (*found, f"{HOPELESS}{HIDDEN}")
         return found + self.few
-
-    def _hopeless(self, units: int) -> str | None:
-        try:
-            spread = self.spread(self.design(units))
-        except StudyError as error:
-            return str(error)
-        if float(-ndtri(self.smallest / 2)) * spread < 0.25:
-            return None
-        return HIDDEN
 
     def conclude(
         self,
