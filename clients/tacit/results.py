@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
     from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
     from tacit_protocol.procedures.identity import IdentityResult
-    from tacit_protocol.procedures.joint_independence.verdict import JointIndependenceResult
+    from tacit_protocol.procedures.independence.verdict import JointIndependenceResult
     from tacit_protocol.procedures.means.max_form import TestedHypothesis
     from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
     from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
@@ -101,7 +101,7 @@ _HOMES = {
     "tacit_protocol.procedures.distance_correlation.peer": ("PeerResult",),
     "tacit_protocol.procedures.group_comparison.verdict": ("GroupComparisonResult",),
     "tacit_protocol.procedures.identity": ("IdentityResult",),
-    "tacit_protocol.procedures.joint_independence.verdict": ("JointIndependenceResult",),
+    "tacit_protocol.procedures.independence.verdict": ("JointIndependenceResult",),
     "tacit_protocol.procedures.means.max_form": ("TestedHypothesis",),
     "tacit_protocol.procedures.mutual_independence": ("MutualIndependenceResult",),
     "tacit_protocol.procedures.quantile_tables.verdict": ("CellsTableResult",),

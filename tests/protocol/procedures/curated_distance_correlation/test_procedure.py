@@ -17,6 +17,7 @@ from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
     CuratedDistanceCorrelationResult,
 )
+from tacit_protocol.procedures.independence.verdict import JointIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]
@@ -183,6 +184,14 @@ def test_blocks_and_tables_are_those_of_joint_independence(method: str) -> None:
         assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})
 
 
+def test_auto_takes_blocks_where_no_table_can_be() -> None:
+    for numeric, kind in ((2, CellsTableResult), (10, JointIndependenceResult)):
+        half = [f"n{place}" for place in range(numeric // 2)]
+        rest = [f"n{place}" for place in range(numeric // 2, numeric)]
+        study = study_of(numeric, {"method": "auto", "groups": [half, rest]}, epsilon=3.0, delta=0.0)
+        assert PROCEDURE.verdict_type(study) is kind
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -190,7 +199,7 @@ def test_blocks_and_tables_are_those_of_joint_independence(method: str) -> None:
         ({"method": "aggregate", "test_share": 0.7}, "of method permutation"),
         ({"categories": 3}, "of methods aggregate and table"),
         ({"method": "aggregate", "categories": 3}, "of method table"),
-        ({"method": "table", "blocks": 3}, "leave them out"),
+        ({"method": "table", "blocks": 3}, "of method aggregate"),
     ],
 )
 def test_parameters_of_another_method_are_refused(parameters: dict[str, Any], message: str) -> None:

@@ -15,6 +15,7 @@ from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.curated_two_sample.parameters import parameters_of
 from tacit_protocol.procedures.curated_two_sample.verdict import (
+    CuratedTwoSampleBlocks,
     CuratedTwoSampleDecision,
     CuratedTwoSampleTable,
 )
@@ -209,6 +210,8 @@ def test_auto_is_a_decision_and_of_one_column_of_many_units_a_p_value() -> None:
     for units, verdict in ((25_000, CuratedTwoSampleDecision), (25_001, CuratedTwoSampleTable)):
         owners = tuple(owner.model_copy(update={"units": units}) for owner in one.owners)
         assert PROCEDURE.verdict_type(one.model_copy(update={"owners": owners})) is verdict
+    levels = study_of(domain_of(0, (100,)), {"release": "auto"}, epsilon=3.0, delta=0.0)
+    assert PROCEDURE.verdict_type(levels) is CuratedTwoSampleBlocks, "so many levels make no table"
     several = study_of(NUMERIC, {"release": "auto"}, delta=0.0)
     PROCEDURE.check(several)
     assert PROCEDURE.verdict_type(several) is CuratedTwoSampleDecision

@@ -19,7 +19,7 @@ from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.release import SketchPlan
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     Permutations,
     Side,
     covariance_estimate,

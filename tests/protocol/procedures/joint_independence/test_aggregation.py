@@ -21,11 +21,8 @@ from tacit_protocol.procedures.aggregation import (
     laplace_sum_tail,
 )
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, planned
-from tacit_protocol.procedures.joint_independence import (
-    JointIndependence,
-    JointIndependenceDecision,
-    JointIndependenceResult,
-)
+from tacit_protocol.procedures.independence.verdict import JointIndependenceDecision, JointIndependenceResult
+from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]

@@ -14,8 +14,9 @@ from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.counts.release import COUNTS
+from tacit_protocol.procedures.independence.plan import TableTested
 from tacit_protocol.procedures.joint_independence import JointIndependence
-from tacit_protocol.procedures.quantile_tables.release import TablePlan
+from tacit_protocol.procedures.quantile_tables.release import TableLayout
 
 PROCEDURE = JointIndependence()
 
@@ -26,10 +27,10 @@ def study_of(numeric: int, parameters: Any = None, categories: tuple[int, ...] =
     return made_study(PROCEDURE.name, domain, chosen, **({"delta": 0.0} | given))
 
 
-def plan_of(study: Study) -> TablePlan:
-    plan = PROCEDURE.plan(study).table
-    assert plan is not None
-    return plan
+def plan_of(study: Study) -> TableLayout:
+    plan = PROCEDURE.plan(study)
+    assert isinstance(plan, TableTested)
+    return plan.layout
 
 
 def test_the_whole_costs_epsilon_alone() -> None:

@@ -15,7 +15,7 @@ from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
+from tacit_protocol.procedures.distance_covariance.statistic import Permutations, Side
 from tacit_protocol.procedures.randomised_answers.sides import DESIGN_STREAM, public_generator
 from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.procedures.screening.plan import PAIRS_MAX
