@@ -210,11 +210,19 @@ def test_auto_is_a_decision_and_of_one_column_of_many_units_a_p_value() -> None:
     for units, verdict in ((25_000, CuratedTwoSampleDecision), (25_001, CuratedTwoSampleTable)):
         owners = tuple(owner.model_copy(update={"units": units}) for owner in one.owners)
         assert PROCEDURE.verdict_type(one.model_copy(update={"owners": owners})) is verdict
-    levels = study_of(domain_of(0, (100,)), {"release": "auto"}, epsilon=3.0, delta=0.0)
-    assert PROCEDURE.verdict_type(levels) is CuratedTwoSampleBlocks, "so many levels make no table"
     several = study_of(NUMERIC, {"release": "auto"}, delta=0.0)
     PROCEDURE.check(several)
     assert PROCEDURE.verdict_type(several) is CuratedTwoSampleDecision
     table = pool(NUMERIC, uniform(NUMERIC, 20, 1), uniform(NUMERIC, 21, 2))
     release = release_of(PROCEDURE, several, table, SeededNoise(1))
     assert isinstance(PROCEDURE.assemble(several, {"curator": release}), CuratedTwoSampleDecision)
+
+
+def test_auto_takes_blocks_where_no_table_can_be() -> None:
+    domain = domain_of(0, (100,))
+    study = study_of(domain, {"release": "auto"}, epsilon=3.0, delta=0.0)
+    assert PROCEDURE.verdict_type(study) is CuratedTwoSampleBlocks
+    table = pool(domain, uniform(domain, 200, 1), uniform(domain, 210, 2))
+    release = release_of(PROCEDURE, study, table, SeededNoise(1))
+    PROCEDURE.check_release(study, release)
+    assert isinstance(PROCEDURE.assemble(study, {"curator": release}), CuratedTwoSampleBlocks)
