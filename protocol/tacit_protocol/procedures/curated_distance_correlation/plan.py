@@ -90,7 +90,7 @@ from tacit_protocol.verdicts.presentation import Meaning, decision_sentence
 Floats = npt.NDArray[np.float64]
 
 
-class PairPlan(Plan):
+class DependencePlan(Plan):
     """Whether X and Y depend on each other."""
 
     def meaning(self, verdict: Fields) -> Meaning:
@@ -103,11 +103,11 @@ class PairPlan(Plan):
         )
 
 
-class PairBlocks(PairPlan, BlocksTested):
+class DependenceByBlocks(DependencePlan, BlocksTested):
     """Method ``aggregate``."""
 
 
-class PairTable(PairPlan, TableTested):
+class DependenceByTable(DependencePlan, TableTested):
     """Method ``table``."""
 
 
@@ -121,7 +121,7 @@ class DistanceSummary:
 
 
 @dataclass(eq=False)
-class RootsPlan(PairPlan):
+class RootsPlan(DependencePlan):
     """Three noisy roots, one of which decides: independence is rejected where it leaves no other choice."""
 
     study: Study
@@ -430,5 +430,5 @@ def pure_plan(study: Study, parameters: CuratedDistanceCorrelationParameters) ->
     sides, blocks = groups_of(study, parameters.groups), parameters.blocks
     layout = table_or_blocks(study, sides, parameters.method, blocks, parameters.categories)
     if layout is None:
-        return PairBlocks(study, sides, DISTANCES, blocks, MaskedParameters())
-    return PairTable(study, sides, layout, parameters.permutations)
+        return DependenceByBlocks(study, sides, DISTANCES, blocks, MaskedParameters())
+    return DependenceByTable(study, sides, layout, parameters.permutations)
