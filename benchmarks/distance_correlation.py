@@ -50,7 +50,7 @@ from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjectio
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, GaussianEvent
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     NoisyProjections,
     Permutations,
     projected_test,

@@ -39,7 +39,8 @@ from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.permutation_test import permutation_decision, rank_max
-from tacit_protocol.procedures.joint_independence import BANDWIDTH_PER_COLUMN, JointIndependence
+from tacit_protocol.procedures.independence.plan import BANDWIDTH_PER_COLUMN
+from tacit_protocol.procedures.joint_independence import JointIndependence
 from tacit_protocol.procedures.permutation.statistic import (
     evaluation_error,
     observed_sensitivity,

@@ -60,7 +60,7 @@ from tacit_protocol.procedures.distance_correlation.release import (
     SketchPlan,
     aimed,
 )
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     NoisyProjections,
     Permutations,
     RawCorrelation,

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tacit_protocol.procedures.group_comparison.verdict import GroupComparisonResult
     from tacit_protocol.procedures.homogeneity import HomogeneityResult
     from tacit_protocol.procedures.identity import IdentityResult
+    from tacit_protocol.procedures.independence.verdict import JointIndependenceResult
     from tacit_protocol.procedures.independence_table import IndependenceTableResult
-    from tacit_protocol.procedures.joint_independence.verdict import JointIndependenceResult
     from tacit_protocol.procedures.means.private_means import TestedHypothesis
     from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
     from tacit_protocol.procedures.noisy_counts import NoisyCountsResult

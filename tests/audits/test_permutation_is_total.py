@@ -15,11 +15,11 @@ from operations import Operations, apart, operations
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import TESTS
 from tacit_protocol.procedures.base import PublicRuleError, planned
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.joint_independence.plan import PermutedStatistics
 from tacit_protocol.procedures.permutation import statistic
 from tacit_protocol.procedures.permutation.statistic import (
     MarkovStatistic,
@@ -88,7 +88,7 @@ def test_every_table_has_statistics_in_their_range(kernel: str, shape: str) -> N
     for units in (2, 3, 7, 60):
         for name, table in tables(study.domain, units).items():
             summary = planned(procedure, study).summarise(table, np.random.default_rng(1))
-            assert isinstance(summary, joint_independence.PermutedStatistics)
+            assert isinstance(summary, PermutedStatistics)
             assert len(summary.values) == FEW + 1
             assert np.all((summary.values >= 0) & (summary.values <= statistic_max(variables) + 1e-6))
             if name.startswith(("at the", "in the", "constant")):

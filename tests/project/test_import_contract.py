@@ -74,30 +74,33 @@ def test_no_module_imports_itself_round_a_circle() -> None:
         require_no_circle(graph)
 
 
-DELEGATING = {"curated_two_sample", "curated_distance_correlation"}
-"""Procedures that hand a study on to joint independence."""
+def imports_of_procedures(graph: grimp.ImportGraph) -> set[tuple[str, str]]:
+    """Return imports, from elsewhere in ``procedures``, of modules of a procedure's own.
 
-
-def importers_of_procedures(graph: grimp.ImportGraph) -> set[tuple[str, str]]:
-    """Return which modules of procedures import a module that defines one, without those that hand on."""
+    Those are the module that defines it and, where that is a package, every module of the package.
+    """
     home = "tacit_protocol.procedures"
-    defining = {type(found).__module__ for found in PROCEDURES.values() if found.origin is None}
-    return {
-        (importer, imported)
-        for imported in defining
-        for importer in graph.find_modules_that_directly_import(imported)
-        if importer.startswith(f"{home}.")
-        and not (importer.split(".")[2] in DELEGATING and imported == f"{home}.joint_independence")
-    }
+    found = set()
+    for owner in {type(one).__module__ for one in PROCEDURES.values() if one.origin is None}:
+        own = {module for module in graph.modules if module == owner or module.startswith(f"{owner}.")}
+        for imported in own:
+            importers = graph.find_modules_that_directly_import(imported) - own
+            found |= {(one, imported) for one in importers if one.startswith(f"{home}.")}
+    return found
 
 
 def test_no_procedure_imports_another() -> None:
     """What several share is a room beneath them, which knows none of them."""
     graph = grimp.build_graph("tacit_protocol", cache_dir=None)
-    assert importers_of_procedures(graph) == set()
-    planted = ("tacit_protocol.procedures.two_sample.verdict", "tacit_protocol.procedures.survival")
-    graph.add_import(importer=planted[0], imported=planted[1])
-    assert importers_of_procedures(graph) == {planted}
+    assert imports_of_procedures(graph) == set()
+    home = "tacit_protocol.procedures"
+    planted = {
+        (f"{home}.two_sample.verdict", f"{home}.survival"),
+        (f"{home}.curated_two_sample.plan", f"{home}.joint_independence.plan"),
+    }
+    for importer, imported in planted:
+        graph.add_import(importer=importer, imported=imported)
+    assert imports_of_procedures(graph) == planted
 
 
 def test_the_source_keeps_the_import_contract() -> None:

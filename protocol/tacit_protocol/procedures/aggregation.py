@@ -99,13 +99,13 @@ EVALUATION = 1e-9
 class Vote:
     """How blocks vote: 1 where they reject; with a direction 1 or -1, where they reject towards a side.
 
-    ``level`` is that of each block's test, of either side of a test with a direction: in (0, 0.5]. The vector
-    of a release has the ``name``.
+    ``level`` is that of each block's test, of either side of a test with a direction: in (0, 0.5]. The votes
+    are ``vector`` in a release.
     """
 
     level: float = BLOCK_LEVEL
     directed: bool = False
-    name: str = "votes"
+    vector: str = "votes"
 
     @property
     def rank(self) -> int:
@@ -150,7 +150,7 @@ class Vote:
         event = guarantee.events[0]
         if isinstance(event, LaplaceEvent):
             return LaplaceStatistic(self.sensitivity, float(blocks), event.noise_multiplier)
-        return SumPart(self.name, np.zeros(1, dtype=np.int64), -MASKED_BITS, self.sensitivity, 1.0)
+        return SumPart(self.vector, np.zeros(1, dtype=np.int64), -MASKED_BITS, self.sensitivity, 1.0)
 
     def release(self, votes: int, blocks: int, guarantee: Guarantee, noise: NoiseSource) -> NoisyVector:
         """Add the noise to the sum of votes. Nothing else of them may leave.
@@ -183,7 +183,7 @@ class Vote:
         return VotesLaw(sum(blocks), len(blocks), max(scales), 2.0 ** max(exponents), self, kinds[0])
 
 
-REJECTIONS = Vote(name="rejecting_blocks")
+REJECTIONS = Vote(vector="rejecting_blocks")
 """The votes of a test without a direction: a block votes 1 where it rejects at BLOCK_LEVEL."""
 
 
@@ -316,7 +316,7 @@ def drawn_law(law: VotesLaw, level: float, statistic: float, words: str) -> Null
 def sum_of_votes(releases: Mapping[str, Release], vote: Vote, shared: SharedNoise | None = None) -> float:
     """Add up the owners' noisy sums of votes; where they mask, their sum is all that can be read."""
     read = releases if shared is None else {TOGETHER: total_of(shared.masking, releases)}
-    return math.fsum(float(release.vectors[vote.name].mean(1)[0]) for release in read.values())
+    return math.fsum(float(release.vectors[vote.vector].mean(1)[0]) for release in read.values())
 
 
 def shared_in_votes(study: Study, parameters: MaskedParameters, vote: Vote) -> SharedNoise | None:
@@ -429,16 +429,16 @@ class VotePlan(Plan):
             units=summary.units,
             units_by_owner=dict(summary.units_by_owner),
             guarantee=self.guarantee,
-            vectors={self.vote.name: vector},
+            vectors={self.vote.vector: vector},
         )
 
     def check_release(self, release: Release) -> None:
         if not same_guarantee(release.guarantee, self.guarantee):
             raise ReleaseError("the release states another guarantee than the study")
         self.check_sender(release)
-        if set(release.vectors) != {self.vote.name} or release.decision is not None:
+        if set(release.vectors) != {self.vote.vector} or release.decision is not None:
             raise ReleaseError(f"the release must hold a {self.number} and nothing else")
-        if not self.vote.fits(release.vectors[self.vote.name], self.blocks(release.units), self.guarantee):
+        if not self.vote.fits(release.vectors[self.vote.vector], self.blocks(release.units), self.guarantee):
             raise ReleaseError(f"the {self.number} has not the grid and the noise that the study fixes")
 
     @property

@@ -300,7 +300,6 @@ class MutualPlan(AnswersOfOwners):
         return tuple(part.cells[side].cells for side in self.order)
 
     def layout(self, side: int, units: int) -> None:
-        """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
         if units < UNITS_MIN:
             raise PublicRuleError("too-few-units", f"answers need {UNITS_MIN} units or more")
         needed = max(part.answering * answer_bits(part.cells[side].cells) // 8 for part in self.parts(units))
@@ -321,7 +320,6 @@ class MutualPlan(AnswersOfOwners):
     # What leaves.
 
     def privatise(self, summary: OwnUnits, noise: NoiseSource) -> Release:
-        """Draw cuts, then answers, or the noise of the table beside all other owners' answers."""
         own, units, name = summary, len(summary.rows.numeric), self.columns[summary.side]
         cuts: dict[str, tuple[int, ...]] = {}
         answers: dict[str, RandomisedAnswers] = {}
@@ -369,7 +367,6 @@ class MutualPlan(AnswersOfOwners):
     # What is checked, and read.
 
     def numbers_sent(self, side: int) -> int:
-        """Return how many noisy numbers an owner sends, at most: it depends on the number of units."""
         known = [owner.units for owner in self.study.owners if owner.units is not None]
         parts = self.parts(known[0] if known else 2**30)
         cuts = sum(part.cells[side].cells - 1 for part in parts if part.cells[side].bought)
@@ -378,7 +375,6 @@ class MutualPlan(AnswersOfOwners):
         return sum(part.answering for part in parts) + cuts if known else COORDINATES_MAX
 
     def check_side(self, side: int, release: Release) -> None:
-        """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
         units, name = release.units, self.columns[side]
         try:
             self.layout(side, units)
@@ -456,7 +452,6 @@ class MutualPlan(AnswersOfOwners):
 
     @property
     def released(self) -> str:
-        """The answers, and the table."""
         one = f"one randomised answer of each {self.whose}, to which cell of its column it is in"
         if self.last is None:
             return one
@@ -466,7 +461,6 @@ class MutualPlan(AnswersOfOwners):
         )
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the owners' columns are independent."""
         between = f"columns at {names_of(self.study)}"
         return decision_sentence(
             self.study,
@@ -481,7 +475,6 @@ class MutualPlan(AnswersOfOwners):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> "MutualIndependenceResult":
-        """Test all columns together, each beside all before it, and every two."""
         study, parts, count = self.study, self.joint(releases), self.simulations
         joint, more = parts[0], parts[1:]
         owners, steps = len(study.owners), []
@@ -658,11 +651,9 @@ class MutualIndependenceResult(PvalueVerdict):
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
 
     def hypotheses(self) -> Mapping[str, float]:
-        """Return the joint p-value."""
         return {"": self.pvalue}
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         finding = "the columns are not independent" if self.reject else "no dependence of the columns shown"
         table = ShownTable(
             ("first", "second", "Cramér's V", "adjusted p"), tuple(pair.words() for pair in self.pairs)
@@ -700,7 +691,6 @@ class MutualIndependence(Procedure):
     )
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of a study of so many owners."""
         parameters = parse_parameters(MutualIndependenceParameters, study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")

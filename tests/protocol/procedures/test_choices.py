@@ -8,7 +8,8 @@ from asked_studies import Fields, asked
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import canonical, check_study
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.joint_independence import JointIndependenceDecision, JointIndependenceResult
+from tacit_protocol.procedures.independence.verdict import JointIndependenceDecision
+from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Row = tuple[Study, int | None, Any]

@@ -191,7 +191,7 @@ def misfits(form: str, shift: int = 0) -> set[str]:
             continue
         for name, vector in release.vectors.items():
             drawn = name == "mean" and "histograms" in release.vectors
-            if drawn or release.cuts or name in {REJECTIONS.name, Vote().name}:
+            if drawn or release.cuts or name in {REJECTIONS.vector, Vote().vector}:
                 continue
             ideal = rows[sender].vectors[name]
             if name == "scores" and "histograms" in release.vectors:

@@ -425,7 +425,7 @@ REFUSED = [
         ("of method permutation", {"method": "aggregate", "test_share": 0.7}),
         ("of methods aggregate and table", {"categories": 3}),
         ("of method table", {"method": "aggregate", "categories": 3}),
-        ("leave them out", {"method": "table", "blocks": 3}),
+        ("of method aggregate", {"method": "table", "blocks": 3}),
     ),
     *of(
         "mutual_independence",

@@ -80,7 +80,6 @@ class TestedEffect(SimulationModel):
         return medium.get(self.plan.test.takes, self.medium)
 
     def check(self) -> None:
-        """Raise EffectError where there is no such effect."""
         super().check()
         takes = self.plan.test.takes
         if takes in ("pair", "given", "table") and not abs(self.size) <= 1:
@@ -89,7 +88,6 @@ class TestedEffect(SimulationModel):
             require_hazard_ratio(self.size)
 
     def words(self) -> str:
-        """Say what the test should find."""
         roles, size = self.plan.roles, f"{self.size:.3g}"
         first, second = roles.first.name, roles.second.name
         levels = getattr(roles.second, "levels", ("", ""))
@@ -103,7 +101,6 @@ class TestedEffect(SimulationModel):
         }[self.plan.test.takes]
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's rows."""
         return [self._rows(size, rng) for size in sizes]
 
     def _rows(self, size: int, rng: np.random.Generator) -> Columns:
@@ -171,13 +168,12 @@ class AggregatedTest(Procedure):
 
     def needs(self, columns: Sequence[Column]) -> tuple[RequiredParameter, ...]:
         """Return how the test is asked for: of those that take such columns."""
-        names = [name for name, test in TESTS.items() if _takes(test, columns)] or list(TESTS)
+        names = [name for name, test in TESTS.items() if _takes(name, test, columns)] or list(TESTS)
         return (
             RequiredParameter("test", "which test", f"The test ({', '.join(names)})", _test_named, names[0]),
         )
 
     def plan(self, study: Study) -> AggregatedTestPlan:
-        """Return the plan of a study, by what its test takes."""
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
@@ -188,17 +184,14 @@ class AggregatedTest(Procedure):
         return plan
 
 
-def _takes(test: BlockTest, columns: Sequence[Column]) -> bool:
+def _takes(name: str, test: BlockTest, columns: Sequence[Column]) -> bool:
     """Say whether a test takes such columns."""
     try:
-        roles_of(AggregatedTestParameters(test=_named(test)), test, Domain(columns=tuple(columns)))
+        parameters = AggregatedTestParameters.model_validate({"test": name})
+        roles_of(parameters, test, Domain(columns=tuple(columns)))
     except (StudyError, ValueError):
         return False
     return True
-
-
-def _named(test: BlockTest) -> Any:
-    return next(name for name, found in TESTS.items() if found is test)
 
 
 def _test_named(answer: str) -> str:

@@ -52,7 +52,6 @@ class AggregatedTestResult(PvalueVerdict):
         return self._told(self._decided(self.finding))
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         rows = tuple(
             (name, f"{votes:.4g}", str(self.blocks_by_owner[name]))
             for name, votes in self.votes_by_owner.items()

@@ -3,8 +3,8 @@
 Three roots leave in one Gaussian release, dCov, dVar X and dVar Y, with the sharpest sensitivities that are
 proved here (P4, Vepakomma, Pushpita and Raskar, allows three times as much for a variance), and one private
 decision of a permutation test of independence. Distances are over a public diameter.
-Derivations: docs/mathematics/curated-distance-correlation.md. By methods ``aggregate`` and ``table`` it is
-``joint_independence`` of two variables, by blocks tested with distances or by a table of cells.
+Derivations: docs/mathematics/curated-distance-correlation.md. Methods ``aggregate`` and ``table`` test the
+independence of X and Y alone: by blocks tested with distances, or by a table of cells.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     units_declared,
 )
-from tacit_protocol.procedures.curated_distance_correlation.plan import handed_on, roots_plan
+from tacit_protocol.procedures.curated_distance_correlation.plan import pure_plan, roots_plan
 from tacit_protocol.procedures.curated_distance_correlation.release import (
     CuratedDistanceCorrelationParameters,
 )
@@ -63,15 +63,16 @@ class CuratedDistanceCorrelation(Procedure):
     pairwise: ClassVar[bool] = True
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of the study's method."""
-        parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
-        if parameters.method != "permutation":
-            return handed_on(study, parameters)
-        if parameters.blocks or parameters.categories:
-            raise StudyError("parameters blocks and categories are of methods aggregate and table")
         require_shared_columns(study)
-        if study.curator is None and len(study.owners) != 1:
+        parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
+        plan: Plan
+        if parameters.method != "permutation":
+            plan = pure_plan(study, parameters)
+        elif parameters.blocks or parameters.categories:
+            raise StudyError("parameters blocks and categories are of methods aggregate and table")
+        elif study.curator is None and len(study.owners) != 1:
             raise StudyError("all columns must be in one place: name one owner, or a curator of several")
-        plan = roots_plan(study, parameters)
+        else:
+            plan = roots_plan(study, parameters)
         plan.check_units(units_declared(study))
         return plan

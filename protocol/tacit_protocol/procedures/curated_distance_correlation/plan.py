@@ -70,8 +70,14 @@ from tacit_protocol.procedures.curated_distance_correlation.statistic import (
     rejects,
 )
 from tacit_protocol.procedures.curated_distance_correlation.verdict import CuratedDistanceCorrelationResult
-from tacit_protocol.procedures.handed_on import HandedOn
-from tacit_protocol.procedures.joint_independence import JointIndependence, as_joint_study
+from tacit_protocol.procedures.independence.plan import (
+    DISTANCES,
+    BlocksTested,
+    JointPlan,
+    TableTested,
+    table_or_blocks,
+)
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.permutation.statistic import (
     TENSOR_ENTRIES_MAX,
     permuted_feature_statistics,
@@ -84,23 +90,25 @@ from tacit_protocol.verdicts.presentation import Meaning, decision_sentence
 Floats = npt.NDArray[np.float64]
 
 
-def dependence_meaning(study: Study, verdict: Fields) -> Meaning:
-    """Say whether X and Y depend on each other."""
-    first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
-    return decision_sentence(
-        study,
-        verdict,
-        f"{first} and {second} depend on each other, linearly or not",
-        f"No dependence between {first} and {second} was shown: they may be independent",
-    )
-
-
-class DistanceByJointIndependence(HandedOn):
-    """Methods ``aggregate`` and ``table``: joint independence of X and Y."""
+class DependencePlan(Plan):
+    """Whether X and Y depend on each other."""
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether X and Y depend on each other."""
-        return dependence_meaning(self.study, verdict)
+        first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
+        return decision_sentence(
+            self.study,
+            verdict,
+            f"{first} and {second} depend on each other, linearly or not",
+            f"No dependence between {first} and {second} was shown: they may be independent",
+        )
+
+
+class DependenceByBlocks(DependencePlan, BlocksTested):
+    """Method ``aggregate``."""
+
+
+class DependenceByTable(DependencePlan, TableTested):
+    """Method ``table``."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ class DistanceSummary:
 
 
 @dataclass(eq=False)
-class RootsPlan(Plan):
+class RootsPlan(DependencePlan):
     """Three noisy roots, one of which decides: independence is rejected where it leaves no other choice."""
 
     study: Study
@@ -163,7 +171,6 @@ class RootsPlan(Plan):
             )
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where all owners together have too few units, or too many to compare."""
         if all(owner.name in units for owner in self.study.owners):
             layout = self.layout(sum(units[owner.name] for owner in self.study.owners))
             require_noise(lambda: require_drawable(layout, self.estimates))
@@ -221,7 +228,6 @@ class RootsPlan(Plan):
         return None
 
     def privatise(self, summary: DistanceSummary, noise: NoiseSource) -> Release:
-        """Add noise to the roots, and decide."""
         units = summary.roots.units
         try:
             vectors = release_sums(self.layout(units, summary.roots), self.estimates, noise)
@@ -240,7 +246,6 @@ class RootsPlan(Plan):
         return None
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it is not three roots with their noise, and the decision that is asked."""
         owners = {owner.name for owner in self.study.owners} if self.study.curator is not None else set()
         if set(release.units_by_owner) != owners:
             raise ReleaseError("the release must state the units of every owner whose data it used")
@@ -261,17 +266,12 @@ class RootsPlan(Plan):
         """How independence is tested, in words."""
         return "a bound on what independence allows"
 
-    def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether X and Y depend on each other."""
-        return dependence_meaning(self.study, verdict)
-
     def conclude(
         self,
         releases: Releases,
         units: Mapping[str, int],  # noqa: ARG002 (the release states them)
         progress: Progress | None = None,
     ) -> CuratedDistanceCorrelationResult:
-        """Estimate from the noisy roots."""
         study, sender = self.study, self.study.senders[0].name
         release = releases[sender]
         self.check_release(release)
@@ -334,16 +334,13 @@ class DecidedRootsPlan(RootsPlan):
 
     @property
     def decides(self) -> bool:
-        """A decision stands beside the roots."""
         return True
 
     @property
     def tested(self) -> str:
-        """By the decision."""
         return f"the private decision of {self.parameters.permutations} permutations"
 
     def require_units(self, units: int, largest: int) -> None:
-        """Raise PublicRuleError where the test or the estimates cannot take so many units."""
         super().require_units(units, largest)
         width = sum(side.features.dimension for side in self.sides)
         if 8 * width * units > FEATURE_BYTES_MAX:
@@ -361,7 +358,6 @@ class DecidedRootsPlan(RootsPlan):
         )
 
     def missed(self, units: int) -> tuple[str, ...]:
-        """Say where complete dependence would be missed more often than not."""
         scale = sum(self.sensitivities(units)) / decision_xi(self.decision)
         # With T at most M, noise of that scale lets the test reject with probability level exp(M/scale).
         if math.log(2 * self.study.level) + ROOT_MAX / scale >= 0:
@@ -382,7 +378,6 @@ class DecidedRootsPlan(RootsPlan):
         )
 
     def decide(self, summary: DistanceSummary, noise: NoiseSource) -> bool:
-        """Return the private decision of the permutation test."""
         if summary.statistics is None:
             raise TypeError("the summary is of a study without a test")
         observed, permuted = self.sensitivities(summary.roots.units)
@@ -424,7 +419,7 @@ def roots_plan(study: Study, parameters: CuratedDistanceCorrelationParameters) -
     return DecidedRootsPlan(study, parameters, (first, second), guarantee, decision=decision)
 
 
-def handed_on(study: Study, parameters: CuratedDistanceCorrelationParameters) -> HandedOn:
+def pure_plan(study: Study, parameters: CuratedDistanceCorrelationParameters) -> JointPlan:
     """Return the plan of methods aggregate and table.
 
     Raises:
@@ -432,12 +427,8 @@ def handed_on(study: Study, parameters: CuratedDistanceCorrelationParameters) ->
     """
     if not parameters.test or parameters.test_share != TEST_SHARE:
         raise StudyError("parameters test and test_share are of method permutation; leave them out")
-    chosen = {
-        "method": parameters.method,
-        "groups": [list(group) for group in groups_of(study, parameters.groups)],
-        "permutations": parameters.permutations,
-        "blocks": parameters.blocks,
-        "categories": parameters.categories,
-        "kernel": "distance" if parameters.method == "aggregate" else None,
-    }
-    return DistanceByJointIndependence(study, JointIndependence(), as_joint_study(study, chosen))
+    sides, blocks = groups_of(study, parameters.groups), parameters.blocks
+    layout = table_or_blocks(study, sides, parameters.method, blocks, parameters.categories)
+    if layout is None:
+        return DependenceByBlocks(study, sides, DISTANCES, blocks, MaskedParameters())
+    return DependenceByTable(study, sides, layout, parameters.permutations)

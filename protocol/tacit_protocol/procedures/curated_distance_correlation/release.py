@@ -24,6 +24,7 @@ from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distanc
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.procedures.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.independence.plan import require_all_columns
 from tacit_protocol.procedures.permutation.statistic import (
     PermutableGram,
     evaluation_error,
@@ -277,11 +278,7 @@ def groups_of(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, 
         if len(names) != 2:
             raise StudyError("with more than two columns, share them out: groups = [[...], [...]]")
         return (names[0],), (names[1],)
-    grouped = [name for group in groups for name in group]
-    if len(set(grouped)) != len(grouped):
-        raise StudyError("parameter groups: a column may be in one group only")
-    if set(grouped) != set(names):
-        raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
+    require_all_columns(study, groups)
     return groups
 
 

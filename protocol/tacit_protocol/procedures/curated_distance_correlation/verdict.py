@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
+from tacit_protocol.procedures.distance_covariance.statistic import correlation_words
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
     BaseVerdict,
@@ -84,7 +84,6 @@ class CuratedDistanceCorrelationResult(BaseVerdict):
         )
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
         low, high = self.covariance_interval
         return (

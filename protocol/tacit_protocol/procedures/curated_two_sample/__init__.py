@@ -6,8 +6,8 @@ statistic (P0's TCS with a sensitivity that holds), kept for history; ``permutat
 a permutation test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private
 kernel two-sample test*. Replacing one individual replaces one unit of one sample.
 
-``aggregate`` and ``table`` are ``joint_independence`` of the sample, a public column, and the columns: the
-noisy number of blocks that reject, and a noisy table of cells, both in pure epsilon.
+``aggregate`` and ``table`` test whether the sample, a public column, is independent of the columns: by the
+noisy number of blocks that reject, or by a noisy table of cells, both in pure epsilon.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from tacit_protocol.procedures.curated_two_sample.parameters import (
     parameters_of,
     samples_of,
 )
-from tacit_protocol.procedures.curated_two_sample.plan import curated_plan, handed_on
+from tacit_protocol.procedures.curated_two_sample.plan import curated_plan, pure_plan
 from tacit_protocol.procedures.curated_two_sample.verdict import CuratedTwoSampleResult
 from tacit_protocol.procedures.plan import Plan
 from tacit_protocol.procedures.populations import Difference, SimulationModel
@@ -45,7 +45,6 @@ class SampleDifference(Difference):
 
     @property
     def others(self) -> Sequence[int]:
-        """Places of the second sample's owners."""
         named = self.study.parameters.get("samples")
         if named is None:
             return super().others
@@ -71,14 +70,15 @@ class CuratedTwoSample(Procedure):
     )
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of the study's release."""
         require_shared_columns(study)
         if study.curator is None:
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
         parameters = parameters_of(study)
         form, samples = form_of(parameters), samples_of(study, parameters)
+        plan: Plan
         if form in JOINT_RELEASES:
-            return handed_on(study, parameters, samples)
-        plan = curated_plan(study, parameters, samples, form)
+            plan = pure_plan(study, parameters, samples)
+        else:
+            plan = curated_plan(study, parameters, samples, form)
         plan.check_units(units_declared(study))
         return plan

@@ -103,9 +103,9 @@ from tacit_protocol.procedures.curated_two_sample.release import (
 from tacit_protocol.procedures.curated_two_sample.statistic import (
     CuratedFinding,
     CuratedMeans,
-    MomentTest,
     additive_finding,
     curated_covariance,
+    moment_finding,
     paired_law,
 )
 from tacit_protocol.procedures.curated_two_sample.verdict import (
@@ -114,18 +114,25 @@ from tacit_protocol.procedures.curated_two_sample.verdict import (
     CuratedTwoSampleResult,
     CuratedTwoSampleTable,
 )
-from tacit_protocol.procedures.handed_on import HandedOn
-from tacit_protocol.procedures.joint_independence import JointIndependence, as_joint_study
+from tacit_protocol.procedures.independence.plan import (
+    DISTANCES,
+    BlocksTested,
+    JointPlan,
+    TableTested,
+    table_or_blocks,
+)
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.private_means import (
+    PrivateCovariance,
     max_null,
     mmd_law,
+    mmd_test,
     named_groups,
     noise_aware_test,
     simulated_test_work,
 )
 from tacit_protocol.procedures.plan import Panel, Plan
-from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
@@ -226,7 +233,6 @@ class CuratedPlan(Plan):
         return first, second
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
         if all(name in units for names in self.samples for name in names):
             self.check_sizes(self.units(units))
 
@@ -260,7 +266,6 @@ class CuratedPlan(Plan):
         )
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it states no units of an owner, or holds what is not asked for."""
         if set(release.units_by_owner) != {owner.name for owner in self.study.owners}:
             raise ReleaseError("the release must state the units of every owner whose data it used")
         if (release.decision is not None) != self.decides or bool(release.vectors) == self.decides:
@@ -269,11 +274,9 @@ class CuratedPlan(Plan):
             )
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the samples differ."""
         return two_sample_meaning(self.study, verdict)
 
     def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:  # noqa: ARG002
-        """Return forest plots of the differences in the columns that differ, or in the first ones."""
         return effect_panels(self.study, verdict)
 
     def conclude(
@@ -282,7 +285,6 @@ class CuratedPlan(Plan):
         units: Mapping[str, int],  # noqa: ARG002 (the release states them)
         progress: Progress | None = None,
     ) -> BaseVerdict:
-        """Test the samples."""
         study, release = self.study, releases[self.study.senders[0].name]
         report = step(progress, "testing the samples")
         report(0.05)
@@ -311,13 +313,11 @@ class PermutedPlan(CuratedPlan):
 
     @property
     def method(self) -> str:
-        """The decision, and of which features."""
         kernel = f"{self.parameters.kernel} product kernel"
         features = FEATURE_WORDS.get(self.parameters.features, kernel)
         return f"private decision of {self.parameters.permutations} permutations, {features}"
 
     def check_sizes(self, units: Units) -> None:
-        """Raise PublicRuleError where samples of these sizes cannot be permuted."""
         try:
             check_choices(units, self.parameters.permutations)
             if isinstance(self.release, PermutedKernel):
@@ -340,14 +340,12 @@ class PermutedPlan(CuratedPlan):
         progress: Progress | None,
         workers: Workers,
     ) -> Exact:
-        """Return the permuted statistics, the observed one first."""
         seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
         units = tables[0].units, tables[1].units
         choices = draw_choices(units, self.parameters.permutations, seed)
         return self.release.distances(tables, choices, step(progress, "permuting"), workers)
 
     def privatise(self, summary: CuratedSummary, noise: NoiseSource) -> Release:
-        """Decide."""
         if not isinstance(summary.exact, np.ndarray):
             raise TypeError("the summary is of another release than the study's")
         units, counts = self.units(summary.units_by_owner), dict(summary.units_by_owner)
@@ -356,13 +354,11 @@ class PermutedPlan(CuratedPlan):
         return Release(units=sum(units), units_by_owner=counts, guarantee=self.guarantee, decision=reject)
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it is not one decision at the study's guarantee."""
         super().check_release(release)
         if release.guarantee != self.guarantee:
             raise ReleaseError("the release states another guarantee than the study")
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return the decision."""
         return {"reject": release.decision}
 
 
@@ -379,7 +375,6 @@ class VectorsPlan(CuratedPlan):
 
     @property
     def method(self) -> str:
-        """The form, and of which features."""
         return f"{self.form}, {FEATURE_WORDS[self.parameters.features]}"
 
     def layout(self, units: Units, exact: Exact | None = None) -> tuple[SumPart, ...]:
@@ -392,11 +387,9 @@ class VectorsPlan(CuratedPlan):
         return parts
 
     def check_sizes(self, units: Units) -> None:
-        """Raise PublicRuleError where the noise of so many units cannot be drawn."""
         require_noise(lambda: require_drawable(self.layout(units), self.guarantee))
 
     def hopes(self, units: Units) -> bool:
-        """Say whether noisy vectors could show a great difference."""
         try:
             scales = noise_scales(self.layout(units), self.guarantee)
         except ReleaseError:
@@ -417,12 +410,10 @@ class VectorsPlan(CuratedPlan):
         progress: Progress | None,  # noqa: ARG002
         workers: Workers,  # noqa: ARG002
     ) -> Exact:
-        """Sum features."""
         found: Exact = self.release.sum(*tables)
         return found
 
     def privatise(self, summary: CuratedSummary, noise: NoiseSource) -> Release:
-        """Add noise to all numbers jointly."""
         units, counts = self.units(summary.units_by_owner), dict(summary.units_by_owner)
         try:
             vectors = release_sums(self.layout(units, summary.exact), self.guarantee, noise)
@@ -431,7 +422,6 @@ class VectorsPlan(CuratedPlan):
         return Release(units=sum(units), units_by_owner=counts, guarantee=self.guarantee, vectors=vectors)
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where vectors are not laid out as the study fixes."""
         super().check_release(release)
         layout = self.layout(self.units(release.units_by_owner))
         check_layout(release.vectors, release.guarantee, layout, self.guarantee)
@@ -460,7 +450,6 @@ class MeansPlan(VectorsPlan):
         return {}
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:
-        """Return the test, the MMD and where the samples differ."""
         study = self.study
         found = self.finding(release, progress)
         named: tuple[LocationComparison, ...] = ()
@@ -496,11 +485,9 @@ class AdditivePlan(MeansPlan):
         return detectable_difference(split, units, weight, share) < DETECTABLE_MAX
 
     def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:  # noqa: ARG002
-        """Take the largest difference."""
         return additive_finding(self.release.features, self.means(release), 1 - self.study.level)
 
     def effects(self, release: Release, found: CuratedFinding) -> dict[str, tuple[Any, ...]]:
-        """Return effects and summaries of every column."""
         means, names = self.means(release), ("+".join(self.samples[0]), "+".join(self.samples[1]))
         samples = Samples(names, means.means, means.units, means.mean_covariance)
         effects, summaries = effects_by_column(
@@ -509,7 +496,6 @@ class AdditivePlan(MeansPlan):
         return {"effects": effects, "summaries": summaries}
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
-        """Return the law of the max form."""
         return max_null(self.release.features, 2, float(verdict["statistic"]), self.study.level)
 
 
@@ -520,32 +506,40 @@ class MomentsPlan(MeansPlan):
     release: CuratedMomentRelease
     form: ClassVar[str] = "private means and covariance, MMD form"
 
-    def moment_test(self, release: Release, progress: Progress | None, kind: Any) -> CuratedFinding:
-        """Test in one of the forms that need a covariance."""
-        means, moment = self.means(release), self._moment(release)
-        features, seed = self.release.features, public_seed(self.study, NULL_STREAM)
-        test = MomentTest(kind, features, self.parameters.replicates, seed)
-        report = step(progress, "simulating the null", 0.05, 0.95)
-        return test.run(means, moment, 1 - self.study.level, report)
+    @property
+    def trace_max(self) -> float:
+        """The most that a sample's covariances may add up to."""
+        return float(self.release.features.norm**2)
 
-    def _moment(self, release: Release) -> Any:
-        return self.release.read_moment(release.vectors, self.units(release.units_by_owner))
+    def covariance(self, means: CuratedMeans, release: Release) -> PrivateCovariance:
+        """Return the noisy pooled covariance."""
+        moment = self.release.read_moment(release.vectors, self.units(release.units_by_owner))
+        return curated_covariance(means, *moment)
+
+    def tested(
+        self,
+        means: CuratedMeans,
+        covariance: PrivateCovariance,
+        progress: Progress | None,  # noqa: ARG002
+    ) -> tuple[float, float]:
+        """Return the statistic and its p-value."""
+        return mmd_test(means, covariance, self.trace_max)
 
     def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
-        """Test by the squared MMD."""
-        return self.moment_test(release, progress, "mmd")
+        means = self.means(release)
+        covariance = self.covariance(means, release)
+        tested = self.tested(means, covariance, progress)
+        return moment_finding(self.release.features, means, covariance, tested, 1 - self.study.level)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the law of the statistic again."""
         if (sent := self.sent(releases)) is None:
             return None
         means = self.means(sent)
-        covariance = curated_covariance(means, *self._moment(sent))
-        return self.law(means, covariance, float(verdict["statistic"]))
+        return self.law(means, self.covariance(means, sent), float(verdict["statistic"]))
 
-    def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:
+    def law(self, means: CuratedMeans, covariance: PrivateCovariance, statistic: float) -> Null | None:
         """Return the law of a weighted sum of chi-squared values."""
-        _, law = mmd_law(means, covariance, self.release.features.norm**2)
+        _, law = mmd_law(means, covariance, self.trace_max)
         return quadratic(WEIGHTED, (law,), statistic, self.study.level)
 
 
@@ -559,15 +553,19 @@ class NoiseAwarePlan(MomentsPlan):
         super().__post_init__()
         require_work(simulated_test_work(2, self.release.features.dimension), self.parameters.replicates)
 
-    def finding(self, release: Release, progress: Progress | None) -> CuratedFinding:
-        """Test by the noise-aware statistic."""
-        return self.moment_test(release, progress, "noise-aware")
+    def tested(
+        self, means: CuratedMeans, covariance: PrivateCovariance, progress: Progress | None
+    ) -> tuple[float, float]:
+        report = step(progress, "simulating the null", 0.05, 0.95)
+        seed, replicates = public_seed(self.study, NULL_STREAM), self.parameters.replicates
+        statistic, pvalue, _ = noise_aware_test(
+            means, covariance, replicates, seed, report, trace_max=self.trace_max
+        )
+        return statistic, pvalue
 
-    def law(self, means: CuratedMeans, covariance: Any, statistic: float) -> Null | None:  # noqa: ARG002
-        """Simulate the null again."""
-        replicates = min(DRAWN_MAX, self.parameters.replicates)
-        seed, trace_max = public_seed(self.study, NULL_STREAM), self.release.features.norm**2
-        _, _, draws = noise_aware_test(means, covariance, replicates, seed, trace_max=trace_max)
+    def law(self, means: CuratedMeans, covariance: PrivateCovariance, statistic: float) -> Null | None:  # noqa: ARG002
+        seed, replicates = public_seed(self.study, NULL_STREAM), min(DRAWN_MAX, self.parameters.replicates)
+        _, _, draws = noise_aware_test(means, covariance, replicates, seed, trace_max=self.trace_max)
         return from_draws(SIMULATED, draws, self.study.level)
 
 
@@ -583,11 +581,9 @@ class PairedPlan(VectorsPlan):
 
     @property
     def method(self) -> str:
-        """P0's."""
         return f"{super().method}, P0's calibration"
 
     def check_sizes(self, units: Units) -> None:
-        """Raise PublicRuleError where samples of these sizes cannot be paired."""
         try:
             require_equal(units)
         except UnequalSamplesError as error:
@@ -595,7 +591,6 @@ class PairedPlan(VectorsPlan):
         super().check_sizes(units)
 
     def shows(self, units: Units, noise: float) -> bool:
-        """Of a mean of pairs."""
         return super().shows(units, noise / units[0])
 
     def exact(
@@ -605,7 +600,6 @@ class PairedPlan(VectorsPlan):
         progress: Progress | None,  # noqa: ARG002
         workers: Workers,  # noqa: ARG002
     ) -> Exact:
-        """Sum differences of pairs drawn in secret."""
         return self.release.sum(*tables, order)
 
     def _law(self, release: Release) -> Any:
@@ -615,12 +609,10 @@ class PairedPlan(VectorsPlan):
         return paired_law(mean.mean(units), moment, units, mean.scale / units, gamma)
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return P0's test."""
         statistic, law = self._law(release)
         return decided(self.study, statistic, law.pvalue(statistic))
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Return P0's null."""
         if (sent := self.sent(releases)) is None:
             return None
         words = "a weighted sum of chi-squared values, in which the noisy covariance counts as exact"
@@ -638,7 +630,6 @@ class RidgePlan(VectorsPlan):
     )
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say that other releases see more."""
         return super().warnings(units) + ((KEPT_FOR_HISTORY,) if units else ())
 
     def shows(self, units: Units, noise: float) -> bool:
@@ -650,7 +641,6 @@ class RidgePlan(VectorsPlan):
         return units[0] * units[1] / sum(units) * energy / (energy / 2 + gamma) >= seen
 
     def found(self, release: Release, progress: Progress | None) -> dict[str, Any]:  # noqa: ARG002
-        """Return the test."""
         noisy, features = release.vectors[STATISTIC], self.release.features
         statistic = float(noisy.mean(1)[0])
         units, gamma = sum(self.units(release.units_by_owner)), self.release.regularisation
@@ -660,7 +650,6 @@ class RidgePlan(VectorsPlan):
         return decided(self.study, statistic, pvalue)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Return the heaviest law."""
         if (sent := self.sent(releases)) is None:
             return None
         units, features = sum(self.units(verdict["units"])), self.release.features
@@ -730,64 +719,58 @@ class OfSample:
             yield replace(chunk, categorical=np.concatenate([chunk.categorical, codes], axis=1))
 
 
-class SampleIndependence(HandedOn):
-    """``aggregate`` and ``table``: joint independence of the sample, a public column, and the columns."""
+class SamplesPlan(JointPlan):
+    """Whether the sample, a public column, and the columns of units that are pooled are independent."""
 
-    def __init__(self, study: Study, asked: Study, samples: Names, cited: tuple[Citation, ...]) -> None:
-        super().__init__(study, JointIndependence(), asked)
-        self.samples, self._cited = samples, cited
+    samples: Names
 
-    @property
-    def cited(self) -> tuple[Citation, ...]:
-        """By what was asked for."""
-        return self._cited
+    def __init__(self, samples: Names, *given: Any) -> None:
+        super().__init__(*given)
+        self.samples = samples
 
-    @property
-    def verdict_type(self) -> type[BaseVerdict]:
-        """A table's, or that of blocks."""
-        tables = issubclass(self.procedure.verdict_type(self.asked), CellsTableResult)
-        return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
-
-    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Any:
-        """Read the owners' tables with the column of their samples."""
-        table, domain = pooled(self.study, table), self.asked.domain
+    def summarise(
+        self, table: Table, order: np.random.Generator | None = None, progress: Progress | None = None
+    ) -> Any:
+        table, domain = pooled(self.study, table), self.study.domain
         parts = {
             name: OfSample(table.parts[name], domain, place)
             for place, names in enumerate(self.samples)
             for name in names
         }
         ordered = {owner.name: parts[owner.name] for owner in self.study.owners}
-        return super().summarise(PooledTable(domain, ordered), order)
+        return super().summarise(PooledTable(domain, ordered), order, progress)
 
-    def conclude(
-        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """State of the samples what was concluded."""
-        verdict = super().conclude(releases, units, progress)
-        own: dict[str, Any] = {name: getattr(verdict, name) for name in type(verdict).model_fields}
-        own["method"] = f"two-sample test at a curator: {verdict.method}"
-        return self.verdict_type(**own)
+    def found(self, sent: Releases, units: Mapping[str, int], progress: Progress | None) -> dict[str, Any]:
+        found = super().found(sent, units, progress)
+        return found | {"method": f"two-sample test at a curator: {found['method']}"}
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the samples differ."""
         return two_sample_meaning(self.study, verdict)
 
 
-def handed_on(study: Study, parameters: CuratedTwoSampleParameters, samples: Names) -> SampleIndependence:
+class SamplesByBlocks(SamplesPlan, BlocksTested):
+    """``aggregate``: how many blocks of units reject."""
+
+    verdict_type = CuratedTwoSampleBlocks
+    cited = (PERMUTATION,)
+
+
+class SamplesByTable(SamplesPlan, TableTested):
+    """``table``: a noisy table of the sample and the columns' cells."""
+
+    verdict_type = CuratedTwoSampleTable
+    cited = (KERNEL,)
+
+
+def pure_plan(study: Study, parameters: CuratedTwoSampleParameters, samples: Names) -> JointPlan:
     """Return the plan of a study by blocks or a table: the sample is the last column of its domain."""
     names, name = [column.name for column in study.domain.columns], SAMPLE
     while name in names:
         name += "_"
     sample = CategoricalColumn(name=name, levels=("first", "second"))
-    chosen = {
-        "method": parameters.release,
-        "groups": [[name], names],
-        "permutations": parameters.permutations,
-        "blocks": parameters.blocks,
-        "categories": parameters.categories,
-        "kernel": "distance" if parameters.release == "aggregate" else None,
-    }
-    asked = as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))
-    return SampleIndependence(
-        study, asked, samples, (KERNEL if parameters.release == "table" else PERMUTATION,)
-    )
+    study = study.model_copy(update={"domain": Domain(columns=(*study.domain.columns, sample))})
+    variables, blocks = ((name,), tuple(names)), parameters.blocks
+    layout = table_or_blocks(study, variables, parameters.release, blocks, parameters.categories)
+    if layout is None:
+        return SamplesByBlocks(samples, study, variables, DISTANCES, blocks, MaskedParameters())
+    return SamplesByTable(samples, study, variables, layout, parameters.permutations)

@@ -8,9 +8,7 @@ P0's own test, s = n w'(Sigma + gamma I)^-1 w of paired differences against sum_
 (tau_j + n sigma^2) / (tau_j + gamma), treats the noisy Sigma as exact, so that its level is not kept.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -31,8 +29,6 @@ from tacit_protocol.procedures.means.private_means import (
     covariance_moments,
     estimate_mmd,
     max_test,
-    mmd_test,
-    noise_aware_test,
 )
 from tacit_protocol.procedures.two_sample.statistic import MeanEmbedding, Witness, witness_at_locations
 
@@ -154,9 +150,6 @@ def paired_law(
     return statistic, QuadraticLaw(weights)
 
 
-Progress = Callable[[float], None]
-
-
 @dataclass(frozen=True)
 class CuratedFinding:
     """A test of two samples, with the estimate of the squared MMD, and what it names."""
@@ -175,35 +168,18 @@ def additive_finding(features: AdditiveFeatures, means: CuratedMeans, confidence
     return CuratedFinding(statistic, pvalue, estimate_additive(means, features, confidence), groups)
 
 
-@dataclass(frozen=True)
-class MomentTest:
-    """The MMD or the noise-aware form, on features with a second moment."""
-
-    form: Literal["mmd", "noise-aware"]
-    features: FeatureMap
-    replicates: int
-    seed: np.random.SeedSequence
-
-    def run(
-        self,
-        means: CuratedMeans,
-        second_moment: tuple[FloatMatrix, float],
-        confidence: float,
-        progress: Progress | None = None,
-    ) -> CuratedFinding:
-        """Test; ``second_moment`` is both samples' noisy one, and the noise on its diagonal."""
-        trace_max = self.features.norm**2
-        covariance = curated_covariance(means, *second_moment)
-        if self.form == "mmd":
-            statistic, pvalue = mmd_test(means, covariance, trace_max)
-        else:
-            statistic, pvalue, _ = noise_aware_test(
-                means, covariance, self.replicates, self.seed, progress, trace_max=trace_max
-            )
-        witness = None
-        if isinstance(self.features, MeanEmbedding):
-            difference = means.means[0] - means.means[1]
-            noise = float(np.sqrt(means.difference_variance))
-            witness = witness_at_locations(self.features, difference, covariance, means.units, noise)
-        mmd = estimate_moments(means, covariance, trace_max, confidence)
-        return CuratedFinding(statistic, pvalue, mmd, witness=witness)
+def moment_finding(
+    features: FeatureMap,
+    means: CuratedMeans,
+    covariance: PrivateCovariance,
+    tested: tuple[float, float],
+    confidence: float,
+) -> CuratedFinding:
+    """Return a test's statistic and p-value with estimates, on features with a second moment."""
+    witness = None
+    if isinstance(features, MeanEmbedding):
+        difference = means.means[0] - means.means[1]
+        noise = float(np.sqrt(means.difference_variance))
+        witness = witness_at_locations(features, difference, covariance, means.units, noise)
+    mmd = estimate_moments(means, covariance, features.norm**2, confidence)
+    return CuratedFinding(*tested, mmd, witness=witness)

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tacit_protocol.procedures.joint_independence import JointIndependenceResult
+from tacit_protocol.procedures.independence.verdict import JointIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 from tacit_protocol.verdicts.base import DecisionResult

@@ -91,7 +91,6 @@ class DistanceCorrelation(Procedure):
         return {"method": method}
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of the study's method and mode."""
         parameters = parse_parameters(DistanceCorrelationParameters, study)
         if parameters.method in ANSWERS:
             return answers_plan(study, parameters)

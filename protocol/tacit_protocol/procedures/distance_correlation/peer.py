@@ -42,8 +42,8 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.distance_correlation.release import ProjectionPlan
-from tacit_protocol.procedures.distance_correlation.statistic import NoisyProjections
-from tacit_protocol.procedures.distance_correlation.sums import OwnSide
+from tacit_protocol.procedures.distance_covariance.statistic import NoisyProjections
+from tacit_protocol.procedures.distance_covariance.sums import OwnSide
 from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.verdicts.base import COVARIANCE_ESTIMATE, BaseVerdict, Interval, ShownTable, interval_of
 from tacit_protocol.verdicts.presentation import Meaning, Shown

@@ -42,13 +42,15 @@ from tacit_protocol.procedures.base import (
     step,
     units_declared,
 )
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_covariance.statistic import (
     COVARIANCE_SQR_MAX,
     Found,
     NoisyProjections,
     Permutations,
     Report,
     correlation_estimate,
+    correlation_of,
     covariance_estimate,
     permutation_test,
     projected_test,
@@ -58,8 +60,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     truncation_bound,
     variance_estimate,
 )
-from tacit_protocol.procedures.distance_correlation.sums import OwnSide, SketchedSides, SumsOfSides
-from tacit_protocol.procedures.distance_correlation.verdict import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_covariance.sums import OwnSide, SketchedSides, SumsOfSides
 from tacit_protocol.procedures.randomised_answers.answers import CELLS_FIRST, PAIRS_MAX
 from tacit_protocol.procedures.randomised_answers.sides import (
     DESIGN_STREAM,
@@ -175,7 +176,6 @@ class DistanceTest(SumsOfSides):
         require_work(PRODUCTS * self.products, self.parameters.permutations)
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:  # noqa: ARG002
-        """Warn of averaged rows, and of too few permutations."""
         return row_warnings(self.study) + few_permutations(self.study.level, self.parameters.permutations)
 
     def conclude(
@@ -184,7 +184,6 @@ class DistanceTest(SumsOfSides):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> BaseVerdict:
-        """Estimate and test from both owners' releases."""
         own = self.checked(releases)
         found = self.find(own, step(progress, "permuting"))
         return self.verdict(found, {owner.name: own[0].units for owner in self.study.owners})
@@ -194,6 +193,8 @@ class DistanceTest(SumsOfSides):
         study = self.study
         # Noisy projections have no bounds, and so no largest covariance.
         largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
+        squared = (found.correlation_sqr, *(found.correlation_interval or (None, None)))
+        correlation, lower, upper = (None if each is None else correlation_of(each) for each in squared)
         return DistanceCorrelationResult(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
             **decided(study, found.test.statistic, found.test.pvalue),
@@ -202,9 +203,9 @@ class DistanceTest(SumsOfSides):
             distance_covariance_sqr_unbiased=found.covariance_sqr,
             covariance_lower=found.covariance_interval[0],
             covariance_upper=found.covariance_interval[1],
-            distance_correlation=None if found.correlation_sqr is None else _root(found.correlation_sqr),
-            lower=None if found.correlation_interval is None else _root(found.correlation_interval[0]),
-            upper=None if found.correlation_interval is None else _root(found.correlation_interval[1]),
+            distance_correlation=correlation,
+            lower=lower,
+            upper=upper,
             truncation=found.truncation,
             attenuation=found.attenuation,
             buckets=found.buckets,
@@ -213,11 +214,9 @@ class DistanceTest(SumsOfSides):
         )
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the owners' columns depend on each other."""
         return dependence_meaning(self.study, verdict)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
-        """Permute again."""
         if any(owner.name not in releases for owner in self.study.owners):
             return None
         found = self.find([releases[owner.name] for owner in self.study.owners], step(None, "permuting"))
@@ -249,7 +248,6 @@ class SketchPlan(DistanceTest, SketchedSides):
         return COORDINATES_MAX * min(sketch.features.dimension for sketch in self.sketches)
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them."""
         sizes = [
             sketch.features.dimension * columns
             for sketch, columns in zip(self.sketches, self.columns, strict=True)
@@ -281,7 +279,6 @@ class SketchPlan(DistanceTest, SketchedSides):
         return found
 
     def find(self, own: Sequence[Release], report: Report) -> Found:
-        """Estimate and test from two sketches."""
         design, count = self.design(own[0].units), self.parameters.permutations
         level = self.study.level
         first, second = (
@@ -345,7 +342,6 @@ class ProjectionPlan(DistanceTest):
         return deal_out(units, self.directions, public_generator(self.study, DESIGN_STREAM))
 
     def parts(self, side: int, units: int) -> tuple[SumPart, ...]:
-        """Lay out one owner's projections of so many units."""
         blocks = self.directions if self.disjoint else 1
         if units // blocks < UNITS_MIN:
             raise PublicRuleError(
@@ -372,27 +368,22 @@ class ProjectionPlan(DistanceTest):
         )
 
     def filled(self, own: OwnSide) -> tuple[SumPart, ...]:
-        """Lay out one owner's projections with their values."""
         if not isinstance(own.sums, ProjectedUnits):
             raise TypeError("the summary is of another method than the study's")
         return self.projections[own.side].parts(own.sums.units, own.sums)
 
     def sum(self, side: int, table: Table) -> ProjectedUnits:
-        """Project an owner's units."""
         return self.projections[side].project(table, self.blocks(table.units))
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say that the sketch sees more."""
         weak = ("pnc adds noise to every unit, and sees less than the sketch",) if units else ()
         return super().warnings(units) + weak
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Permute again, where there is time for so many numbers."""
         numbers = sum(len(vector.values) for own in releases.values() for vector in own.vectors.values())
         return None if numbers * self.parameters.permutations > WORK_MAX else super().null(verdict, releases)
 
     def find(self, own: Sequence[Release], report: Report) -> Found:
-        """Estimate and test from both owners' noisy projections."""
         first, second = (self.read(side, release) for side, release in enumerate(own))
         return self.find_between(first, second, report)
 
@@ -419,10 +410,6 @@ class ProjectionPlan(DistanceTest):
                 "than the data's: see attenuation",
             ),
         )
-
-
-def _root(squared: float) -> float:
-    return math.sqrt(min(1.0, max(0.0, squared)))
 
 
 def require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:

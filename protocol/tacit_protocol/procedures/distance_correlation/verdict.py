@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
-from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
+from tacit_protocol.procedures.distance_covariance.statistic import correlation_words
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
     Interval,
@@ -78,7 +78,6 @@ class DistanceCorrelationResult(PvalueVerdict):
         return self._told(f"{decision}, squared distance covariance {self.distance_covariance_sqr:.4g}")
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
         covariance = f"  squared distance covariance {self.distance_covariance_sqr:.4g}"
         correlation = correlation_words(self.distance_correlation, self.interval)

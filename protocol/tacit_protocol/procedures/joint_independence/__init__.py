@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.domain import Domain
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.procedures.base import (
@@ -29,40 +28,18 @@ from tacit_protocol.procedures.base import (
     QuestionTemplate,
     StudyError,
     require_shared_columns,
-    require_work,
     units_declared,
 )
+from tacit_protocol.procedures.independence.plan import JointPlan
+from tacit_protocol.procedures.independence.verdict import JointIndependenceResult
 from tacit_protocol.procedures.joint_independence.plan import (
-    BANDWIDTH_PER_COLUMN,
-    PERMUTATIONS_MIN,
     JointIndependenceParameters,
-    JointPlan,
-    JointSummary,
     PermutedDecision,
-    PermutedStatistics,
-    TableTested,
     joint_plan,
-)
-from tacit_protocol.procedures.joint_independence.verdict import (
-    JointIndependenceDecision,
-    JointIndependenceResult,
 )
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import JOINT, PERMUTATION, Citation
-
-__all__ = [
-    "BANDWIDTH_PER_COLUMN",
-    "PERMUTATIONS_MIN",
-    "JointIndependence",
-    "JointIndependenceDecision",
-    "JointIndependenceParameters",
-    "JointIndependenceResult",
-    "JointPlan",
-    "JointSummary",
-    "PermutedStatistics",
-    "as_joint_study",
-]
 
 
 class JointIndependence(Procedure):
@@ -97,7 +74,6 @@ class JointIndependence(Procedure):
     pairwise: ClassVar[bool] = True
 
     def plan(self, study: Study) -> JointPlan:
-        """Return the plan of a study: a decision, the number of blocks that reject, or a table."""
         require_shared_columns(study)
         plan = joint_plan(study)
         if study.curator is None and len(study.owners) != 1 and isinstance(plan, PermutedDecision):
@@ -105,17 +81,5 @@ class JointIndependence(Procedure):
                 "all columns must be in one place: name one owner, or a curator of several, or ask for "
                 "method aggregate or table"
             )
-        if isinstance(plan, TableTested):
-            require_work(plan.table.work * len(study.owners), plan.parameters.permutations)
         plan.check_units(units_declared(study))
         return plan
-
-
-def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain | None = None) -> Study:
-    """Return the study of joint independence whose blocks or table another procedure's study asks for.
-
-    Parameters that are None are left out; ``domain`` is the study's own by default.
-    """
-    given = {name: value for name, value in parameters.items() if value is not None}
-    own = {"procedure": JointIndependence.name, "parameters": given, "domain": domain or study.domain}
-    return study.model_copy(update=own)

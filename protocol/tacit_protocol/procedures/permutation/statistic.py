@@ -515,7 +515,8 @@ class PairStatistic:
     def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
         """Return T under each of the permutations, which leave the first variable."""
         if self._held:
-            products = [self._gathered_sum(permuted) for permuted in permutations]
+            matrices = self._matrices(ONE_WORKER)
+            products = [math.fsum(self._gathered_rows(matrices, permuted)) for permuted in permutations]
         else:
             products = self._evaluated_sums(permutations)
         return [self._means.root(*found) for found in zip(products, permutations, strict=True)]
@@ -540,9 +541,6 @@ class PairStatistic:
                     product *= gram.tile(*piece.place)
                 found.append(piece.times * float(product.sum()))
         return [math.fsum(found) for found in sums]
-
-    def _gathered_sum(self, permutations: Permutations) -> float:
-        return math.fsum(self._gathered_rows(self._matrices(ONE_WORKER), permutations))
 
     def _gathered_rows(self, matrices: Sequence[Floats], permutations: Permutations) -> Iterator[float]:
         """Yield what each unit's row adds."""

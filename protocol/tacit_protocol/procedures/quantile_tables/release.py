@@ -69,7 +69,7 @@ class HeldUnits:
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class TableLayout:
     """What a study by a table of cells fixes before any data.
 
     Attributes:
@@ -79,7 +79,6 @@ class TablePlan:
         categories: cells of every number; None chooses by the number of units.
         units: units of an average sender, as the study declares them, where several senders must have the
             same cells; None where the sender's own number counts.
-        test: how it is tested, which says what cuts cost.
     """
 
     domain: Domain
@@ -164,7 +163,7 @@ class TablePlan:
         if self.categories is not None and self.categories > QUANTILE_CELLS_MAX:
             raise StudyError(f"parameter categories: at most {QUANTILE_CELLS_MAX}")
         self._counts  # noqa: B018 (raises where epsilon is too small)
-        fewest = self if self.categories else TablePlan(self.domain, self.groups, self.budget, 2)
+        fewest = self if self.categories else TableLayout(self.domain, self.groups, self.budget, 2)
         shape = fewest.shape(UNITS_MIN)
         widest = max(math.prod(fewest._of(name, shape[-1]).cells for name in group) for group in self.groups)
         if math.prod(shape) > TABLE_CELLS_MAX or widest > VARIABLE_CELLS_MAX:
@@ -238,10 +237,13 @@ class TablePlan:
 
     def cell_labels(self, release: Release) -> dict[str, tuple[str, ...]]:
         """Return the labels of every column's cells; the last level's holds what is not listed too."""
-        return {
-            own.column.name: _labels(own, release.cuts.get(own.column.name, ()))
-            for own in self.cells(release.units)
-        }
+        found = {}
+        for own in self.cells(release.units):
+            labels = own.labels(release.cuts.get(own.column.name, ()))
+            if isinstance(own.column, CategoricalColumn) and own.cells < own.column.categories:
+                labels = (*labels[:-1], f"{labels[-1]} or other")
+            found[own.column.name] = labels
+        return found
 
     def signal(self, units: Sequence[int]) -> float:
         """Return the noncentrality of two equal variables at senders of so many units each, about."""
@@ -249,10 +251,3 @@ class TablePlan:
         for own in units:
             found += own**2 / (own + self.noise.variance * math.prod(self.shape(own)))
         return found
-
-
-def _labels(own: ColumnCells, cuts: tuple[int, ...]) -> tuple[str, ...]:
-    labels = own.labels(cuts)
-    if isinstance(own.column, CategoricalColumn) and own.cells < own.column.categories:
-        return (*labels[:-1], f"{labels[-1]} or other")
-    return labels

@@ -44,25 +44,22 @@ from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
     StudyError,
-    public_seed,
     require_noise,
     units_declared,
 )
 from tacit_protocol.procedures.plan import Combined, Plan, Relay, Releases
+from tacit_protocol.procedures.randomised_answers.sides import (
+    ROWS_STREAM,
+    SIGNAL_HOPELESS,
+    public_generator,
+)
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-ROWS_STREAM = 4
-"""Spawn key, under the study's seed, of the row that counts of a unit with several."""
-
 UNITS_MIN = 20
 """Fewest units that answer."""
-
-SIGNAL_HOPELESS = 6.0
-"""Noncentrality of two groups that are as unlike as can be: below it even they are found in less than half of
-all studies."""
 
 
 class AnsweredSums(Protocol):
@@ -130,7 +127,6 @@ class AnsweredColumnPlan(Plan):
         )
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where so many units cannot be answered for, or their noise not drawn."""
         for count in units.values():
             require_countable(self.codes, count)
             require_noise(partial(self._require_drawable, count))
@@ -151,7 +147,6 @@ class AnsweredColumnPlan(Plan):
     # What leaves.
 
     def summarise(self, table: Table, order: np.random.Generator | None = None) -> OwnCodes:  # noqa: ARG002
-        """Read the column in one row of every unit of the sender's table, exactly."""
         self._require_held(self.sender, table)
         rows = self._rows(table)
         cells = ColumnCells(self.column, 0, self.codes, bought=False)
@@ -181,10 +176,9 @@ class AnsweredColumnPlan(Plan):
             )
 
     def _rows(self, table: Table) -> SingleRows:
-        return read_units(table, np.random.default_rng(public_seed(self.study, ROWS_STREAM)))
+        return read_units(table, public_generator(self.study, ROWS_STREAM))
 
     def privatise(self, summary: OwnCodes | OwnSums, noise: NoiseSource) -> Release:
-        """Draw answers, or the noise of the sums beside the other owner's answers."""
         if isinstance(summary, OwnSums):
             guarantee = self.costs[self.receiver.name]
             vector = release_laplace_sums(summary.part, guarantee, noise)
@@ -199,7 +193,6 @@ class AnsweredColumnPlan(Plan):
     # What is checked, and read.
 
     def check_received(self, name: str, release: Release) -> None:  # noqa: ARG002
-        """Raise ReleaseError where a release is not the sender's answers."""
         self.check_reread(release)
 
     def check_reread(self, release: Release) -> None:
@@ -220,7 +213,6 @@ class AnsweredColumnPlan(Plan):
             raise ReleaseError(str(error)) from None
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where a release is not the receiver's noisy sums."""
         try:
             require_countable(self.codes, release.units)
             part = self.sums.part(release.units)

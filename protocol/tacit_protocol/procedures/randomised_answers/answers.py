@@ -28,24 +28,16 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import PLAUSIBLE
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.exact_sums import grid_bits
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SumPart,
-    check_layout,
-    gaussian_guarantee,
-    mu_of,
-    release_sums,
-    require_drawable,
-)
+from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart
 from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,
     CODES_MAX,
     COORDINATES_MAX,
     EPSILON_UNITS,
-    ApproximateEvent,
     Budget,
     Guarantee,
     LaplaceEvent,
+    NoisyVector,
     answer_bits,
 )
 from tacit_protocol.privacy.laplace_mechanism import (
@@ -110,6 +102,8 @@ EVEN_CELLS_MAX = 16
 """Most cells of a numeric column at even public cuts."""
 
 
+OTHER_GUARANTEE = "the release states another guarantee than the study"
+
 TOO_SMALL = "the budget is too small to be shared out; give the study a larger epsilon"
 
 
@@ -127,11 +121,11 @@ class PairedAnswers(AnswersOfOwners):
     """Cells of a numeric column; None leaves it to public numbers."""
     even: bool = False
     """Whether a numeric column's cells end at even public cuts, and not at bought quantiles."""
-    noise: Literal["laplace", "gaussian"] = "laplace"
-    """What the tables have on every count; Gaussian noise takes a delta."""
     given: Release | None = None
     """What that one released earlier, for whoever asks: cells and retention are then as it says."""
 
+    noise: ClassVar[Literal["laplace", "gaussian"]] = "laplace"
+    """The law of the noise on every count of a table."""
     of_what: ClassVar[str] = "a column"
     counted: ClassVar[str] = "its own cells"
     each: ClassVar[str] = "pair of columns"
@@ -142,20 +136,9 @@ class PairedAnswers(AnswersOfOwners):
         """What the second owner spends, and the first where they spend alike."""
         return self.guarantee_of(1 - self.first)
 
-    def guarantee_of(self, side: int) -> Guarantee:
-        """Return what an owner spends: all of epsilon; and delta where its counts have Gaussian noise."""
-        if self.noise == "laplace" or self.answers_at(side):
-            return choice_guarantee(self.study.budget)
-        # A cost is known before any number of units: Gaussian noise goes with a part that is not fitted.
-        bought = self._cuts_micro(1, bought=self._buys(side)) / EPSILON_UNITS
-        cuts = (ApproximateEvent(epsilon=bought),) if bought else ()
-        return Guarantee(budget=self.study.budget, events=(*self._table_guarantee(1).events, *cuts))
-
-    @cached_property
-    def costs(self) -> Mapping[str, Guarantee]:  # type: ignore[override]
-        """What each spends where Gaussian noise costs one of them a delta."""
-        owners = enumerate(self.study.owners)
-        return {} if self.noise == "laplace" else {own.name: self.guarantee_of(side) for side, own in owners}
+    def guarantee_of(self, side: int) -> Guarantee:  # noqa: ARG002
+        """Return what an owner spends: all of epsilon."""
+        return choice_guarantee(self.study.budget)
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:  # type: ignore[override]
@@ -234,7 +217,6 @@ class PairedAnswers(AnswersOfOwners):
         return np.array([pair[side] for pair in self.pairs])[dealt]
 
     def layout(self, side: int, units: int) -> None:  # noqa: ARG002
-        """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
         least = UNITS_MIN * max(len(self.names[1 - self.first]), max(self.decks) + 1)
         if units < least:
             raise PublicRuleError(
@@ -265,15 +247,10 @@ class PairedAnswers(AnswersOfOwners):
             return
         shapes = (self._shape(pair, units) for pair in range(len(self.pairs)))
         bits, size = grid_bits(units, products=False), sum(math.prod(shape) for shape in shapes)
-        part = self._part(np.zeros(size, dtype=np.int64), bits)
-        if self.noise == "gaussian":
-            require_drawable((part,), self._table_guarantee(units))
-        else:
-            require_laplace(part, self._table_guarantee(units))
+        self.require_table(self._part(np.zeros(size, dtype=np.int64), bits), units)
 
     @property
     def released(self) -> str:
-        """The answers, and the tables beside them."""
         one = "one randomised answer of each unit, to which cell of"
         if self.last is None:
             return f"{one} a column it is in"
@@ -284,7 +261,6 @@ class PairedAnswers(AnswersOfOwners):
         )
 
     def answered(self, side: int) -> str:
-        """Name the columns, of which units are dealt out to one each."""
         dealt = " (of one of them, dealt out in public)" if len(self.names[side]) > 1 else ""
         return super().answered(side) + dealt
 
@@ -305,7 +281,6 @@ class PairedAnswers(AnswersOfOwners):
     # What leaves.
 
     def privatise(self, summary: OwnUnits, noise: NoiseSource) -> Release:
-        """Draw cuts, then answers, or the noise of the table beside the other owner's answers."""
         dealt = self.dealt(len(summary.rows.numeric))
         cuts = self._draw_cuts(summary, dealt, noise)
         drawn = self._answers if self.answers_at(summary.side) else self._table
@@ -363,10 +338,7 @@ class PairedAnswers(AnswersOfOwners):
             counts.append(np.bincount(cells, minlength=math.prod(shape)))
         bits = grid_bits(len(dealt), products=False)
         part = self._part(np.concatenate(counts).astype(np.int64) << bits, bits)
-        if self.noise == "gaussian":
-            vector = release_sums((part,), self._table_guarantee(len(dealt)), noise)[COUNTS]
-        else:
-            vector = release_laplace_sums(part, self._table_guarantee(len(dealt)), noise)
+        vector = self.noisy_table(part, len(dealt), noise)
         guarantee = self.guarantee_of(own.side)
         return Release(units=len(dealt), guarantee=guarantee, vectors={COUNTS: vector}, cuts=dict(cuts))
 
@@ -383,25 +355,33 @@ class PairedAnswers(AnswersOfOwners):
         left = self._rest_micro(units, bought=self._buys(1 - self.first))
         if left < 1:
             raise StudyError(TOO_SMALL)
-        if self.noise == "gaussian":
-            return gaussian_guarantee(self.study.budget.model_copy(update={"epsilon_micro": left}))
-        event = LaplaceEvent(noise_multiplier=laplace_multiplier(left / EPSILON_UNITS))
+        return self.guarantee_for(self.study.budget.model_copy(update={"epsilon_micro": left}))
+
+    # The noise on tables: of another law where a subclass has it.
+
+    def guarantee_for(self, left: Budget) -> Guarantee:
+        """Return what noise is made for that costs so much of the study's budget."""
+        event = LaplaceEvent(noise_multiplier=laplace_multiplier(left.epsilon))
         return Guarantee(budget=self.study.budget, events=(event,))
 
-    def _table_scale(self, units: int) -> float:
-        """Return the scale of the noise on a count: the Laplace distribution's, or a standard deviation."""
-        part = self._part(np.zeros(1, dtype=np.int64), 0)
-        if self.noise == "laplace":
-            return sums_scale(part, self._table_guarantee(units))
-        return self._gaussian_scale
+    def require_table(self, part: SumPart, units: int) -> None:
+        """Raise ValueError where the noise of tables of so many units cannot be drawn."""
+        require_laplace(part, self._table_guarantee(units))
 
-    @cached_property
-    def _gaussian_scale(self) -> float:
-        return self._part(np.zeros(1, dtype=np.int64), 0).scale(mu_of(self._table_guarantee(1)))
+    def noisy_table(self, part: SumPart, units: int, noise: NoiseSource) -> NoisyVector:
+        """Return tables of so many units with their noise."""
+        return release_laplace_sums(part, self._table_guarantee(units), noise)
 
-    def _table_variance(self, units: int) -> float:
-        """Return the variance of the noise on a count."""
-        return self._table_scale(units) ** 2 * (1 if self.noise == "gaussian" else 2)
+    def check_table(self, side: int, part: SumPart, release: Release) -> None:
+        """Raise LayoutError where tables have not the noise that the study fixes."""
+        if release.guarantee != self.guarantee_of(side):
+            raise LayoutError(OTHER_GUARANTEE)
+        own = self._table_guarantee(release.units)
+        check_laplace_sums(release.vectors[COUNTS], own, part, own)
+
+    def scale(self, units: int) -> float:
+        """Return the scale of the noise on a count: the Laplace law's, or a standard deviation."""
+        return sums_scale(self._part(np.zeros(1, dtype=np.int64), 0), self._table_guarantee(units))
 
     def _shape(self, pair: int, units: int) -> tuple[int, int]:
         """Return the shape of a pair's table: who answers first has the rows."""
@@ -440,9 +420,6 @@ class PairedAnswers(AnswersOfOwners):
         units = release.units
         try:
             self.layout(side, units)
-            gaussian = self.noise == "gaussian" and not self.answers_at(side)
-            if not gaussian and release.guarantee != self.guarantee_of(side):
-                raise LayoutError("the release states another guarantee than the study")
             places = {name: self.cells(side, j, units) for j, name in enumerate(self.names[side])}
             if not set(release.cuts) <= set(places):
                 raise LayoutError("the release has cuts of columns that its owner does not hold")
@@ -451,11 +428,17 @@ class PairedAnswers(AnswersOfOwners):
             if self.answers_at(side):
                 self._check_answers(side, release, places)
             else:
-                self._check_table(side, release)
+                if set(release.vectors) != {COUNTS} or release.answers:
+                    raise LayoutError("the release has not the counts of the second round, and nothing else")
+                size = self.numbers(side, units) - sum(len(cuts) for cuts in release.cuts.values())
+                part = self._part(np.zeros(size, dtype=np.int64), grid_bits(units, products=False))
+                self.check_table(side, part, release)
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
 
     def _check_answers(self, side: int, release: Release, places: Mapping[str, ColumnCells]) -> None:
+        if release.guarantee != self.guarantee_of(side):
+            raise LayoutError(OTHER_GUARANTEE)
         if set(release.answers) != set(places) or release.vectors:
             raise LayoutError("the release has not one answer of every unit, and nothing else")
         columns = self.columns_of(side, self.dealt(release.units))
@@ -470,17 +453,6 @@ class PairedAnswers(AnswersOfOwners):
             if own.values().max() >= cells.cells:
                 raise LayoutError(f"an answer of {name} is none of its cells")
 
-    def _check_table(self, side: int, release: Release) -> None:
-        if set(release.vectors) != {COUNTS} or release.answers:
-            raise LayoutError("the release has not the counts of the second round, and nothing else")
-        size = self.numbers(side, release.units) - sum(len(cuts) for cuts in release.cuts.values())
-        part = self._part(np.zeros(size, dtype=np.int64), grid_bits(release.units, products=False))
-        if self.noise == "gaussian":
-            check_layout(release.vectors, release.guarantee, (part,), self.guarantee_of(side))
-            return
-        own = self._table_guarantee(release.units)
-        check_laplace_sums(release.vectors[COUNTS], own, part, own)
-
     def tables(self, releases: Mapping[str, Release]) -> list["PairTable"]:
         """Return each pair's table; raises ReleaseError where releases do not fit the study or each other."""
         own = self.checked(releases)
@@ -488,7 +460,7 @@ class PairedAnswers(AnswersOfOwners):
         dealt = self.dealt(units)
         answers = self._spread(own[self.first], dealt)
         other = self._spread(own[second], dealt, second) if self.last is None else None
-        noise = 0.0 if self.last is None else self._table_scale(units)
+        noise = 0.0 if self.last is None else self.scale(units)
         sums = None if self.last is None else own[second].vectors[COUNTS].mean(1)
         found, done = [], 0
         for pair, places in enumerate(self.pairs):

@@ -16,17 +16,13 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import HOPELESS, Releases, StudyError
 from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.randomised_answers.sides import (
+    ROWS_STREAM,
+    SIGNAL_HOPELESS,
     ColumnsApart,
     few_permutations,
     public_generator,
     side_of,
 )
-
-ROWS_STREAM = 4
-"""Spawn key, under the study's seed, of the row that counts of a unit with several."""
-
-SIGNAL_HOPELESS = 6.0
-"""Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,6 @@ class AnswersOfOwners(ColumnsApart):
         )
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Warn of too few simulations, and where even equal columns would not be found."""
         found = few_permutations(self.study.level, self.simulations, self.tests)
         if units and self.signal(min(units.values())) < SIGNAL_HOPELESS:
             hidden = "even equal columns would hardly be told from independent ones; ask for more units"
@@ -120,15 +115,12 @@ class AnswersOfOwners(ColumnsApart):
         )
 
     def record_of(self, name: str) -> str:
-        """Say what an owner's answers are, where all give them in one round."""
         return "" if self.last is not None else self.answer_words(self.answered(self.place(name)))
 
     def summarise(self, table: Table, order: object = None) -> OwnUnits:  # noqa: ARG002
-        """Read the units of an owner who was sent nothing."""
         return self.read(table, {})
 
     def combine(self, received: Releases, table: Table) -> Combined:
-        """Set the others' answers beside the receiver's own units."""
         return Combined(summary=self.read(table, received))
 
     def read(self, table: Table, received: Releases) -> OwnUnits:
@@ -146,7 +138,6 @@ class AnswersOfOwners(ColumnsApart):
         return OwnUnits(side, read_units(table, public_generator(self.study, ROWS_STREAM)), received)
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where it is not the receiver's table; in one round, no owner's answers."""
         if self.last is not None:
             self.check_side(self.last, release)
             return

@@ -22,9 +22,12 @@ from tacit_protocol.verdicts.presentation import Meaning, decision_sentence, nam
 PERMUTATIONS_DEFAULT = 999
 """P-values down to 1e-3."""
 
+DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM, ROWS_STREAM = 1, 2, 3, 4
+"""Spawn keys under the study's seed; the last of the row that counts of a unit with several."""
 
-DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
-"""Spawn keys under the study's seed."""
+SIGNAL_HOPELESS = 6.0
+"""Noncentrality of columns that are equal, or of groups as unlike as can be: with less even they are found in
+less than half of all studies."""
 
 
 def require_two_sides(study: Study) -> None:
@@ -63,7 +66,6 @@ class ColumnsApart(Plan):
             self.layout(1, units)
 
     def check_units(self, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
         for side, owner in enumerate(self.study.owners):
             if owner.name in units:
                 self.layout(side, units[owner.name])
@@ -73,7 +75,6 @@ class ColumnsApart(Plan):
         return [owner.name for owner in self.study.owners].index(name)
 
     def check_received(self, name: str, release: Release) -> None:
-        """Raise ReleaseError where it is not that owner's release."""
         self.check_side(self.place(name), release)
 
     def checked(self, releases: Releases) -> list[Release]:

@@ -155,7 +155,6 @@ class AnsweredCorrelationResult(MeasuresOfCells, PvalueVerdict):
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         finding = "the columns depend on each other" if self.reject else "no dependence of the columns shown"
         return self._finding(finding), f"  {self.method}", *self._estimates()
 
@@ -173,7 +172,6 @@ class AnsweredCorrelationResult(MeasuresOfCells, PvalueVerdict):
         return [*found, f"  of {between}, cut into {sizes} cells"] if found else found
 
     def details(self) -> Sequence[str | ShownTable]:
-        """Return the debiased table, and all pairs where there are several."""
         first, second = self.columns
         cells = tuple(
             (label, *(f"{100 * share:.1f} %" for share in row))
@@ -204,7 +202,6 @@ class AnsweredCorrelation(PairedAnswers):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> AnsweredCorrelationResult:
-        """Test every pair of columns, and estimate the one with the smallest p-value."""
         counted = {owner.name: releases[owner.name].units for owner in self.study.owners}
         return self.verdict(releases, self.warnings(counted) + self.matched, progress)
 
@@ -264,11 +261,9 @@ class AnsweredCorrelation(PairedAnswers):
         return f"{what}, {cells} cells, {self.simulations} simulations{aligned}"
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say whether the owners' columns depend on each other."""
         return dependence_meaning(self.study, verdict)
 
     def null(self, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution of the pair shown again."""
         if any(owner.name not in releases for owner in self.study.owners):
             return None
         tables = self.tables(releases)
@@ -283,7 +278,6 @@ class AnsweredCorrelation(PairedAnswers):
         return from_draws(words, test.simulated, self.study.level / len(tables))
 
     def panels(self, verdict: Fields, releases: Releases) -> Sequence[RowsPanel | HeatPanel]:  # noqa: ARG002
-        """Return the debiased table as a heat map, and the rank correlation where there is one."""
         return answered_panels(verdict)
 
 

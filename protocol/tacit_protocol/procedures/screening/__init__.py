@@ -65,7 +65,6 @@ class Screening(Procedure):
     )
 
     def plan(self, study: Study) -> Plan:
-        """Return the plan of a study for a correlation matrix, or of one by answers."""
         parameters = parse_parameters(ScreeningParameters, study)
         made = sketched_screening if parameters.matrix else answered_screening
         return made(study, parameters)

@@ -20,11 +20,27 @@ from scipy.special import ndtri
 
 from tacit_protocol.features.aligned_sums import deal_out
 from tacit_protocol.features.private_cells import GRIDS
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import SimulatedTest
 from tacit_protocol.numerics.randomised_tables import AnsweredTable, independence_test, table_estimates
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, EPSILON_UNITS, Budget
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SumPart,
+    check_layout,
+    gaussian_guarantee,
+    mu_of,
+    release_sums,
+    require_drawable,
+)
+from tacit_protocol.privacy.guarantee import (
+    COORDINATES_MAX,
+    EPSILON_UNITS,
+    ApproximateEvent,
+    Budget,
+    Guarantee,
+    NoisyVector,
+)
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -46,9 +62,9 @@ from tacit_protocol.procedures.randomised_answers.answers import (
     PairedAnswers,
     PairTable,
 )
-from tacit_protocol.procedures.randomised_answers.owners import SIGNAL_HOPELESS
 from tacit_protocol.procedures.randomised_answers.sides import (
     NULL_STREAM,
+    SIGNAL_HOPELESS,
     public_generator,
     require_two_sides,
 )
@@ -125,7 +141,6 @@ class AnsweredScreening(ScreeningTest, PairedAnswers):
 
     @cached_property
     def release_size(self) -> int:  # type: ignore[override]
-        """How many noisy numbers the owner of the outcomes sends, at most."""
         return self.numbers_sent(self.outcome)
 
     def cuts_part(self, units: int) -> float:  # noqa: ARG002
@@ -133,7 +148,6 @@ class AnsweredScreening(ScreeningTest, PairedAnswers):
         return CUTS_PART
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a column equal to the outcome would hardly be found."""
         # With the square of its quantile for noncentrality a normal passes it in every second study.
         needed = max(SIGNAL_HOPELESS, float(ndtri(self.smallest / 2)) ** 2)
         if not units or self.signal(min(units.values())) >= needed:
@@ -146,7 +160,6 @@ class AnsweredScreening(ScreeningTest, PairedAnswers):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> AnsweredScreeningVerdict:
-        """Test and estimate every pair."""
         study = self.study
         counted = {owner.name: releases[owner.name].units for owner in study.owners}
         tables = self.tables(releases)
@@ -231,8 +244,11 @@ class CountedScreening(AnsweredScreening):
         return deal_out(len(dealt), len(self.names[side]), public_generator(self.study, CUTS_STREAM))
 
     def signal(self, units: int) -> float:
-        """Return what a column equal to its outcome could not exceed."""
         return min(self._left(units, *self._shape(pair, units)) for pair in range(len(self.pairs)))
+
+    def variance(self, units: int) -> float:
+        """Return the variance of the noise on a count."""
+        return 2 * self.scale(units) ** 2
 
     def _default(self, side: int, units: int) -> int:
         found = self._left(units, CELLS_FIRST, CELLS_SECOND)
@@ -243,7 +259,7 @@ class CountedScreening(AnsweredScreening):
     def _left(self, units: int, first: int, second: int) -> float:
         """Return the noncentrality of equal columns beside those answers, about, with so many cells each."""
         counted = units / (max(self.decks) + 1)
-        noise = self._table_variance(units) * first * second / counted
+        noise = self.variance(units) * first * second / counted
         return counted * retention(self._rest_micro(units, bought=True), first) ** 2 / (1 + noise)
 
     def _cuts_suit(self, side: int, units: int) -> bool:
@@ -255,9 +271,55 @@ class CountedScreening(AnsweredScreening):
         return scale * math.log(lists) <= CUTS_EXCESS_MAX * counted
 
     def _rounds(self) -> str:
-        law = {"laplace": "Laplace", "gaussian": "Gaussian"}[self.noise]
         sender = self.study.owners[self.outcome].name
-        return f"two rounds: randomised answers of {sender}, and counts beside them with {law} noise"
+        return (
+            f"two rounds: randomised answers of {sender}, and counts beside them with "
+            f"{self.noise.capitalize()} noise"
+        )
+
+
+@dataclass(eq=False)
+class GaussianScreening(CountedScreening):
+    """The same with Gaussian noise on the tables, which costs the one who counts a delta.
+
+    A cost is known before any number of units: the part of epsilon for cuts is not fitted to one.
+    """
+
+    noise: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
+
+    def guarantee_of(self, side: int) -> Guarantee:
+        if self.answers_at(side):
+            return super().guarantee_of(side)
+        bought = self._cuts_micro(1, bought=self._buys(side)) / EPSILON_UNITS
+        cuts = (ApproximateEvent(epsilon=bought),) if bought else ()
+        return Guarantee(budget=self.study.budget, events=(*self._table_guarantee(1).events, *cuts))
+
+    @cached_property
+    def costs(self) -> Mapping[str, Guarantee]:  # type: ignore[override]
+        """What each spends."""
+        return {owner.name: self.guarantee_of(side) for side, owner in enumerate(self.study.owners)}
+
+    def guarantee_for(self, left: Budget) -> Guarantee:
+        return gaussian_guarantee(left)
+
+    def require_table(self, part: SumPart, units: int) -> None:
+        require_drawable((part,), self._table_guarantee(units))
+
+    def noisy_table(self, part: SumPart, units: int, noise: NoiseSource) -> NoisyVector:
+        return release_sums((part,), self._table_guarantee(units), noise)[part.name]
+
+    def check_table(self, side: int, part: SumPart, release: Release) -> None:
+        check_layout(release.vectors, release.guarantee, (part,), self.guarantee_of(side))
+
+    @cached_property
+    def _scale(self) -> float:
+        return self._part(np.zeros(1, dtype=np.int64), 0).scale(mu_of(self._table_guarantee(1)))
+
+    def scale(self, units: int) -> float:  # noqa: ARG002
+        return self._scale
+
+    def variance(self, units: int) -> float:
+        return self.scale(units) ** 2
 
 
 def answered_screening(study: Study, parameters: ScreeningParameters) -> AnsweredScreening:
@@ -272,14 +334,14 @@ def answered_screening(study: Study, parameters: ScreeningParameters) -> Answere
         raise StudyError("answers are made for their own study here; leave reuses out")
     plan: AnsweredScreening
     if parameters.method == "two-round":
-        plan = CountedScreening(
+        noise = least_noise(study.budget, len(domains[1 - outcome].columns))
+        plan = (GaussianScreening if noise == "gaussian" else CountedScreening)(
             study,
             domains,
             outcome,
             1 - outcome,
             LOOK,
             parameters.categories,
-            noise=least_noise(study.budget, len(domains[1 - outcome].columns)),
             control=parameters.control,
             smallest=smallest,
             outcome=outcome,

@@ -31,13 +31,14 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     COVARIANCE_SQR_MAX,
     Permutations,
+    correlation_of,
     resolution_caveat,
     truncation_bound,
 )
-from tacit_protocol.procedures.distance_correlation.sums import SketchedSides
+from tacit_protocol.procedures.distance_covariance.sums import SketchedSides
 from tacit_protocol.procedures.randomised_answers.sides import (
     NULL_STREAM,
     ColumnsApart,
@@ -47,7 +48,6 @@ from tacit_protocol.procedures.randomised_answers.sides import (
 from tacit_protocol.procedures.screening.statistic import (
     ColumnSide,
     ScreeningTests,
-    correlation_of,
     estimate_pair,
     screening_tests,
     signed_correlations,
@@ -161,7 +161,6 @@ class ScreeningTest(ColumnsApart):
         )
 
     def describe_request(self) -> tuple[str, ...]:
-        """Say which columns are set against which outcomes."""
         names = [names_of_features(self.study.domain_of(owner)) for owner in self.study.owners]
         outcomes, columns = names[self.outcome], names[1 - self.outcome]
         owners = self.study.owners[self.outcome].name, self.study.owners[1 - self.outcome].name
@@ -171,7 +170,6 @@ class ScreeningTest(ColumnsApart):
         )
 
     def meaning(self, verdict: Fields) -> Meaning:
-        """Say which columns were found."""
         pairs = verdict["pairs"]
         found = [pair["column"] for pair in pairs if pair["reject"]]
         of = f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of a column and an outcome"
@@ -247,20 +245,16 @@ class SketchedScreening(ScreeningTest, SketchedSides):
         return BucketDesign(units, units // size, size)
 
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a column equal to the outcome would hardly be found."""
         found = row_warnings(self.study)
-        if units and (reason := self._hopeless(min(units.values()))) is not None:
-            found = (*found, f"{HOPELESS}{reason}")
+        if units:
+            try:
+                spread = self.spread(self.design(min(units.values())))
+            except StudyError as error:
+                found = (*found, f"{HOPELESS}{error}")
+            else:
+                if float(-ndtri(self.smallest / 2)) * spread >= 0.25:
+                    found = (*found, f"{HOPELESS}{HIDDEN}")
         return found + self.few
-
-    def _hopeless(self, units: int) -> str | None:
-        try:
-            spread = self.spread(self.design(units))
-        except StudyError as error:
-            return str(error)
-        if float(-ndtri(self.smallest / 2)) * spread < 0.25:
-            return None
-        return HIDDEN
 
     def conclude(
         self,
@@ -268,7 +262,6 @@ class SketchedScreening(ScreeningTest, SketchedSides):
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         progress: Progress | None = None,
     ) -> ScreeningVerdict:
-        """Test and estimate every pair, and estimate the matrix."""
         study, own = self.study, self.checked(releases)
         columns = [self._read(side, release) for side, release in enumerate(own)]
         outcomes, others = columns[self.outcome], columns[1 - self.outcome]

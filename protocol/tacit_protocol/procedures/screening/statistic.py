@@ -15,12 +15,13 @@ import numpy.typing as npt
 
 from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.sketches import Side
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     VARIANCE_FACTOR_MIN,
     CorrelationEstimate,
     CovarianceEstimate,
     Permutations,
     correlation_estimate,
+    correlation_of,
     covariance_estimate,
     nested_sizes,
     variance_estimate,
@@ -57,15 +58,6 @@ class PairEstimate:
     covariance: CovarianceEstimate
     correlation: CorrelationEstimate | None
     sign: int
-
-
-def correlation_of(squared: float) -> float:
-    """Return the root of a squared correlation, cut to [0, 1] first.
-
-    >>> correlation_of(0.25), correlation_of(-0.1)
-    (0.5, 0.0)
-    """
-    return math.sqrt(min(1.0, max(0.0, squared)))
 
 
 def estimate_pair(first: ColumnSide, second: ColumnSide, coverage: float) -> PairEstimate:

@@ -78,17 +78,14 @@ class ScreenedPair(StrictModel):
         """That of the distance correlation, or None."""
         return interval_of(self.lower, self.upper)
 
-    def _correlation(self) -> str:
-        if self.distance_correlation is None or self.interval is None:
-            return "unknown"
-        sign = {1: "+", -1: "-", 0: ""}[self.sign]
-        return f"{sign}{self.distance_correlation:.2f}, {self.interval[0]:.2f} to {self.interval[1]:.2f}"
-
     def words(self) -> tuple[str, ...]:
         """Return its line in the command's table."""
+        correlation = "unknown"
+        if self.distance_correlation is not None and self.interval is not None:
+            sign, (low, high) = {1: "+", -1: "-", 0: ""}[self.sign], self.interval
+            correlation = f"{sign}{self.distance_correlation:.2f}, {low:.2f} to {high:.2f}"
         found = "found" if self.reject else ""
-        pvalues = f"{self.pvalue:.2g}", f"{self.qvalue:.2g}"
-        return self.column, self.outcome, self._correlation(), *pvalues, found
+        return self.column, self.outcome, correlation, f"{self.pvalue:.2g}", f"{self.qvalue:.2g}", found
 
 
 class ScreenedColumn(ScreenedPair):
@@ -202,11 +199,9 @@ class RankedPairs(BaseVerdict):
         )
 
     def hypotheses(self) -> Mapping[str, float]:
-        """Return the p-values of all pairs."""
         return {f"{pair.column} – {pair.outcome}": pair.pvalue for pair in self.ranking}
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         return super().fields() | {
             "ranking": [{name: getattr(pair, name) for name in self.listed_of_pair} for pair in self.ranking],
         }
@@ -250,7 +245,6 @@ class ScreeningVerdict(RankedPairs):
     buckets: int
 
     def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
         return super().fields() | {"matrix": self.matrix.model_dump()}
 
 

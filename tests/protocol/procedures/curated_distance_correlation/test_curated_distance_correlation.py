@@ -36,6 +36,7 @@ from tacit_protocol.procedures.curated_distance_correlation.release import (
     release_parts,
     root_exponent,
 )
+from tacit_protocol.procedures.independence.verdict import JointIndependenceResult
 from tacit_protocol.procedures.permutation.statistic import observed_sensitivity
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
@@ -182,6 +183,14 @@ def test_blocks_and_tables_are_those_of_joint_independence(method: str) -> None:
         (pair,) = verdict.pairs
         assert pair.interval[0] > 0
         assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})
+
+
+def test_auto_takes_blocks_where_no_table_can_be() -> None:
+    for numeric, kind in ((2, CellsTableResult), (10, JointIndependenceResult)):
+        half = [f"n{place}" for place in range(numeric // 2)]
+        rest = [f"n{place}" for place in range(numeric // 2, numeric)]
+        study = study_of(numeric, {"method": "auto", "groups": [half, rest]}, epsilon=3.0, delta=0.0)
+        assert PROCEDURE.verdict_type(study) is kind
 
 
 # Roots of distance covariances and variances: exact, and no unit moves them by more than is proved.

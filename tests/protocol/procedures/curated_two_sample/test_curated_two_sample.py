@@ -52,6 +52,7 @@ from tacit_protocol.procedures.curated_two_sample.statistic import (
     estimate_moments,
 )
 from tacit_protocol.procedures.curated_two_sample.verdict import (
+    CuratedTwoSampleBlocks,
     CuratedTwoSampleDecision,
     CuratedTwoSampleTable,
 )
@@ -202,6 +203,16 @@ def test_auto_is_a_decision_and_of_one_column_of_many_units_a_p_value() -> None:
     table = pool(NUMERIC, uniform(NUMERIC, 20, 1), uniform(NUMERIC, 21, 2))
     release = release_of(PROCEDURE, several, table, SeededNoise(1))
     assert isinstance(PROCEDURE.assemble(several, {"curator": release}), CuratedTwoSampleDecision)
+
+
+def test_auto_takes_blocks_where_no_table_can_be() -> None:
+    domain = domain_of(0, (100,))
+    study = study_of(domain, {"release": "auto"}, epsilon=3.0, delta=0.0)
+    assert PROCEDURE.verdict_type(study) is CuratedTwoSampleBlocks
+    table = pool(domain, uniform(domain, 200, 1), uniform(domain, 210, 2))
+    release = release_of(PROCEDURE, study, table, SeededNoise(1))
+    PROCEDURE.check_release(study, release)
+    assert isinstance(PROCEDURE.assemble(study, {"curator": release}), CuratedTwoSampleBlocks)
 
 
 # The curator's difference and centre, and P0's paired differences: exact sums, hidden samples.

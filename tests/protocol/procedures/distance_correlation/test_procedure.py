@@ -18,7 +18,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.release import SketchPlan
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     Permutations,
     Side,
     covariance_estimate,

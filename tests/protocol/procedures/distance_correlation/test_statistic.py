@@ -8,7 +8,7 @@ import pytest
 from definitions import Rows
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.procedures.distance_correlation.statistic import (
+from tacit_protocol.procedures.distance_covariance.statistic import (
     NoisyEstimate,
     Permutations,
     Side,

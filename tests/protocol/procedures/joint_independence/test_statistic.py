@@ -10,7 +10,7 @@ import pytest
 from tacit_protocol.features.fixed_rank import LEFT_OUT, features_of
 from tacit_protocol.features.kernels import EXPANSION_MAX, DistanceKernel, KernelMixture, ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.procedures.joint_independence import PERMUTATIONS_MIN
+from tacit_protocol.procedures.joint_independence.plan import PERMUTATIONS_MIN
 from tacit_protocol.procedures.permutation import statistic
 from tacit_protocol.procedures.permutation.markov import (
     ROUNDINGS_MAX,

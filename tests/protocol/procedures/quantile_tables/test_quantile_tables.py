@@ -12,8 +12,9 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.numerics.randomised_tables import cell_cramers_v, cell_rank_correlation
 from tacit_protocol.procedures.counts.release import COUNTS
+from tacit_protocol.procedures.independence.plan import TableTested
 from tacit_protocol.procedures.joint_independence import JointIndependence
-from tacit_protocol.procedures.quantile_tables.release import TablePlan
+from tacit_protocol.procedures.quantile_tables.release import TableLayout
 from tacit_protocol.procedures.quantile_tables.statistic import (
     Statistic,
     Variable,
@@ -30,10 +31,10 @@ def study_of(numeric: int, parameters: Any = None, categories: tuple[int, ...] =
     return made_study(PROCEDURE.name, domain, chosen, **({"delta": 0.0} | given))
 
 
-def plan_of(study: Study) -> TablePlan:
-    plan = PROCEDURE.plan(study).table
-    assert plan is not None
-    return plan
+def plan_of(study: Study) -> TableLayout:
+    plan = PROCEDURE.plan(study)
+    assert isinstance(plan, TableTested)
+    return plan.layout
 
 
 def test_exact_counts_are_those_of_the_cells_between_the_cuts() -> None:

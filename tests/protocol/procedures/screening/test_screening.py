@@ -19,7 +19,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.procedures.base import planned
-from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
+from tacit_protocol.procedures.distance_covariance.statistic import Permutations, Side
 from tacit_protocol.procedures.randomised_answers.sides import DESIGN_STREAM, public_generator
 from tacit_protocol.procedures.relay import combined, cost_for, relay_of
 from tacit_protocol.procedures.screening import Screening

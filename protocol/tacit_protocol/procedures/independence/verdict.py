@@ -45,7 +45,6 @@ class JointIndependenceResult(PvalueVerdict):
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
 
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
         found = self.if_rejected if self.reject else "no dependence shown"
         return (
             self._finding(found),

@@ -148,6 +148,15 @@ def correlation_estimate(
     )
 
 
+def correlation_of(squared: float) -> float:
+    """Return the root of a squared correlation, cut to [0, 1] first.
+
+    >>> correlation_of(0.25), correlation_of(-0.1)
+    (0.5, 0.0)
+    """
+    return math.sqrt(min(1.0, max(0.0, squared)))
+
+
 def truncation_bound(first: Side, second: Side) -> float:
     """Bound what the estimate leaves out: squared covariances of pairs of features not both in it, times 4.
 

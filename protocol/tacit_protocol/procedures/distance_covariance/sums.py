@@ -87,12 +87,10 @@ class SumsOfSides(ColumnsApart):
         return OwnSide(side, self.sum(side, table))
 
     def privatise(self, summary: OwnSide, noise: NoiseSource) -> Release:
-        """Add Gaussian noise to all numbers jointly."""
         vectors = release_sums(self.filled(summary), self.guarantee, noise)
         return Release(units=summary.sums.units, guarantee=self.guarantee, vectors=vectors)
 
     def check_side(self, side: int, release: Release) -> None:
-        """Raise ReleaseError where a release has not the shape and the noise of one owner's."""
         try:
             layout = self.layout(side, release.units)
         except StudyError as error:
@@ -100,7 +98,6 @@ class SumsOfSides(ColumnsApart):
         check_layout(release.vectors, release.guarantee, layout, self.guarantee)
 
     def check_release(self, release: Release) -> None:
-        """Raise ReleaseError where a release has not the shape and the noise of either owner's."""
         try:
             self.check_side(0, release)
         except ReleaseError:
@@ -124,17 +121,14 @@ class SketchedSides(SumsOfSides):
             raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
 
     def parts(self, side: int, units: int) -> tuple[SumPart, ...]:
-        """Lay out one owner's sketch."""
         return self.sketches[side].parts(self.design(units))
 
     def filled(self, own: OwnSide) -> tuple[SumPart, ...]:
-        """Lay out one owner's sketch with its sums."""
         if not isinstance(own.sums, SketchSums):
             raise TypeError("the summary is of another method than the study's")
         return self.sketches[own.side].parts(own.sums.design, own.sums)
 
     def sum(self, side: int, table: Table) -> SketchSums:
-        """Sum an owner's features over buckets."""
         design = self.design(table.units)
         codes = design.assign(public_generator(self.study, DESIGN_STREAM))
         return self.sketches[side].sum(table, design, codes)

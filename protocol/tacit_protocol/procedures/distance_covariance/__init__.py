@@ -1,0 +1,1 @@
+"""Distance covariance of different columns of the same units, from noisy sums of either owner."""
