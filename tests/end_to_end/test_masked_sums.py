@@ -9,8 +9,8 @@ from typing import Any
 
 import jwt
 import pytest
-from masked_world import key_message
 from recording_proxy import Recorded, Recording, behind_a_proxy
+from world import key_message
 
 from tacit.database.files import load_database
 from tacit.setup.configuration import DataSetSetup, PolicySetup

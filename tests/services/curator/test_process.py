@@ -13,8 +13,8 @@ import httpx
 import pytest
 from agent_fakes import FakeTester
 from curated_world import CURATOR, curated_study_of
-from fault_world import key_of, sealed
 from own_time import require_a_stop_in_time, stop
+from world import key_of, sealed
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.domain import Domain, NumericColumn
