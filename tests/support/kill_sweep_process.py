@@ -118,7 +118,7 @@ GOES_ON = "one-owner-pays"
 """The planted mistake after which a study is completed all the same."""
 
 ROUNDS = 30
-"""How often parties ask a tester that answers, once whoever was to be killed has been, with any other mistake.
+"""How often parties ask a tester that answers, once all kills are done, where any other mistake is planted.
 
 A study that goes on has its verdict after a few.
 """
