@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import problem
 from simulation import RelaySimulation as World
-from simulation import problem
 from world import NOW, PEER, RECEIVER, SENDER, key_of, peer_study, sealed
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, digest, encode

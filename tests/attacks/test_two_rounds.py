@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import RelaySimulation, problem
+from served import problem
+from simulation import RelaySimulation
 from world import (
     BY_ANSWERS,
     NOW,

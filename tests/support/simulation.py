@@ -411,11 +411,6 @@ class Simulation:
 # One owner is handed the other's release.
 
 
-def problem(response: httpx.Response) -> str:
-    """Return the slug of the problem that the tester answered with."""
-    return str(response.json()["type"]).rpartition(":")[2]
-
-
 class RelaySimulation(Simulation):
     """A tester and two agents in memory, and every byte that went between them."""
 

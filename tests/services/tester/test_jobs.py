@@ -22,9 +22,10 @@ import tester_process
 from fastapi import FastAPI
 from forked_python import process_of
 from own_time import wait_until
+from served import problem
 from sqlalchemy.engine import Engine
 from study_parties import MeanProcedure
-from tester_federation import URL, Federation, problem
+from tester_federation import URL, Federation
 
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.messages.encoding import encode
