@@ -23,8 +23,8 @@ COLUMNS: dict[str, str] = {
     "days": 'kind = "numeric"\nlower = 0.0\nupper = 100.0',
 }
 
-HEADINGS = {"independence_table": "Verdict", "aggregated_test": "Votes of a block"}
-"""What a report has where it has no effects."""
+HEADINGS = {"independence_table": "<html", "aggregated_test": "Votes of a block"}
+"""What a report has where it has no effects: of one table, nothing that is looked for."""
 
 Tacit = Callable[..., Any]
 
