@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from agent_fakes import IDS, UNIT_COLUMN, AttackedAgent, MakeAgent, Peer, World, aligned_study
 from planted import with_mistake
-from tester_federation import Federation, problem
+from served import problem
+from tester_federation import Federation
 
 from tacit_protocol import signing as envelope_module
 from tacit_protocol.domain import CategoricalColumn, Domain, Encoder, NumericColumn, VectorColumn

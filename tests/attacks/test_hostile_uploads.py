@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from curator_process import CuratorProcess, prepare
-from curator_world import COLUMNS, ROWS, CuratorWorld, problem
+from curator_world import COLUMNS, ROWS, CuratorWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from long_runs import choose
+from served import problem
 
 from tacit_services.curator import parquet_upload, uploads
 from tacit_services.curator.incoming import Encoded, RowShape

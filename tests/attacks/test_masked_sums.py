@@ -8,18 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_world import key_of, sealed
-from masked_world import (
-    MASKED,
-    MaskedWorld,
-    NoNoise,
-    exact_total,
-    key_message,
-    key_shown,
-    masked_study,
-    release_in,
-)
+from made_studies import NoNoise
+from simulation import MaskedWorld
 from window import Window
+from world import MASKED, exact_total, key_message, key_of, key_shown, masked_study, release_in, sealed
 
 from tacit.command.study_view import held_words
 from tacit_protocol.messages.encoding import decode, encode

@@ -24,8 +24,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import structlog
-from curated_world import CURATOR, curated_study_of
-from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
+from curated_world import (
+    CURATOR,
+    OPERATOR,
+    CuratorFederation,
+    curated_study_of,
+    curator_federation,
+    registration,
+)
 from made_studies import SeededNoise
 
 from tacit_protocol.domain import Domain, NumericColumn

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_world import NOW, key_of, sealed
-from peer_world import PROCEDURE, RECEIVER, SENDER, peer_study
-from relay_simulation import RelaySimulation as World
-from relay_simulation import problem
+from served import problem
+from simulation import RelaySimulation as World
+from world import NOW, PEER, RECEIVER, SENDER, key_of, peer_study, sealed
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, digest, encode
 from tacit_protocol.messages.study import (
@@ -320,7 +319,7 @@ def test_the_largest_release_fits_one_request() -> None:
     vector = NoisyVector(
         values=(-(2**63),) * COORDINATES_MAX, exponent=-20, noise="gaussian", scale=123.45678901234567
     )
-    guarantee = PROCEDURE.cost(peer_study())
+    guarantee = PEER.procedure.cost(peer_study())
     release = Release(units=COORDINATES_MAX, guarantee=guarantee, vectors={"projections": vector})
     message = ReleaseMessage(study="0" * 64, party="a" * 63, release=release)
     package = statement("0" * 64, padded(message) + bytes(SEAL_BYTES))

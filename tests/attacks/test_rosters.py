@@ -15,8 +15,8 @@ import httpx
 import pytest
 import tester_process
 from own_time import PATIENCE_S
+from served import problem
 from study_parties import MeanProcedure, Parties
-from tester_federation import problem
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import digest, encode

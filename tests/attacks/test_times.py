@@ -7,9 +7,15 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from curated_world import CuratedSum, curated_study_of
-from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
-from fault_world import NOW
+from curated_world import (
+    OPERATOR,
+    CuratedSum,
+    CuratorFederation,
+    curated_study_of,
+    curator_federation,
+    registration,
+)
+from world import NOW
 
 from tacit_services.agent.schema import STUDIES
 from tacit_services.agent.study.delivery import Delivery

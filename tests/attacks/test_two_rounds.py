@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_world import NOW, key_of, sealed
-from peer_world import RECEIVER, SENDER
-from relay_simulation import RelaySimulation, problem
-from two_round_world import (
-    PROCEDURE,
+from served import problem
+from simulation import RelaySimulation
+from world import (
+    BY_ANSWERS,
+    NOW,
+    RECEIVER,
+    SCREENING,
+    SENDER,
     SEVERAL,
     THIRD,
-    answers_study,
-    make_answers_agent,
-    make_screening_agent,
-    make_several_agent,
-    make_two_round_agent,
-    screening_study,
-    several_study,
-    two_round_study,
+    TWO_ROUNDS,
+    key_of,
+    sealed,
 )
 
 from tacit_protocol.domain import Domain, NumericColumn
@@ -57,8 +55,7 @@ from tacit_services.tester.tables import ACCEPTANCES
 
 
 class World(RelaySimulation):
-    make = staticmethod(make_two_round_agent)
-    new_study = staticmethod(two_round_study)
+    kind = TWO_ROUNDS
 
     def reserved(self, name: str) -> list[str]:
         """Return the studies that an owner has reserved something for."""
@@ -92,7 +89,7 @@ class World(RelaySimulation):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setitem(discovery.PROCEDURES, PROCEDURE.name, PROCEDURE)
+    monkeypatch.setitem(discovery.PROCEDURES, TWO_ROUNDS.procedure.name, TWO_ROUNDS.procedure)
     world = World(tmp_path)
     yield world
     world.close()
@@ -163,10 +160,10 @@ def test_a_forged_first_round_is_not_taken_and_costs_nothing(
 
 
 def test_another_studys_first_round_is_not_taken(world: World) -> None:
-    world.ask(two_round_study(title="the first"))
+    world.ask(TWO_ROUNDS.study(title="the first"))
     world.send()
     first = world.package()
-    study = world.ask(two_round_study(title="the second"))
+    study = world.ask(TWO_ROUNDS.study(title="the second"))
     assert problem(world.put(study, first)) == "digest-mismatch"
     world.receive()
     world.send()
@@ -186,7 +183,7 @@ def test_a_first_round_that_is_withheld_ends_at_the_deadline_and_costs_the_recei
     Fetcher(receiver).poll(0)
     world.change = lambda _: b"{}"
     Fetcher(receiver).collect()
-    world.now = two_round_study().deadline + 1
+    world.now = TWO_ROUNDS.study().deadline + 1
     receiver.run_approved()
     row = {row.digest: row for row in world.rows(RECEIVER, STUDIES)}[study]
     assert (row.state, row.reason) == ("expired", "the deadline passed; nothing was spent")
@@ -197,10 +194,10 @@ def test_a_first_round_that_is_withheld_ends_at_the_deadline_and_costs_the_recei
 
 
 def test_a_receiver_cannot_answer_before_the_first_round_nor_to_another(world: World) -> None:
-    world.ask(two_round_study(title="the first"))
+    world.ask(TWO_ROUNDS.study(title="the first"))
     world.finish()
     table, answers = world.message(RECEIVER), world.message(SENDER)
-    study = world.ask(two_round_study(title="the second"))
+    study = world.ask(TWO_ROUNDS.study(title="the second"))
     own = digest(encode(answers))
     assert problem(world.put(study, signed(answers, study=study, received=own))) == "release-refused"
     for received in (own, "0" * 64, None):
@@ -263,7 +260,7 @@ def test_verifiers_catch_a_tester_that_shows_them_another_first_round(world: Wor
 
 def test_a_first_round_that_could_not_be_answered_any_more_is_not_released(world: World) -> None:
     deadline = NOW + 2 * 3600
-    study = world.ask(two_round_study(respond_after_s=3600, deadline=deadline))
+    study = world.ask(TWO_ROUNDS.study(respond_after_s=3600, deadline=deadline))
     world.send()
     row = {row.digest: row for row in world.rows(SENDER, STUDIES)}[study]
     assert (row.state, row.problem, world.spent(SENDER)) == ("refused", "study-expired", [])
@@ -287,10 +284,10 @@ def test_stewards_read_both_rounds_their_costs_and_who_sees_what(world: World) -
 
 
 def test_a_column_released_before_is_read_again_and_costs_its_owner_nothing(world: World) -> None:
-    earlier = world.ask(two_round_study(title="Earlier"))
+    earlier = world.ask(TWO_ROUNDS.study(title="Earlier"))
     world.finish()
     first = world.package()
-    study = world.ask(two_round_study(reuses=earlier))
+    study = world.ask(TWO_ROUNDS.study(reuses=earlier))
     world.receive()
     world.work_at_tester()
     assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000] * 2)
@@ -302,7 +299,7 @@ def test_a_column_released_before_is_read_again_and_costs_its_owner_nothing(worl
 
 def dear_study(**changes: Any) -> Study:
     """Return a study that costs the receiver twelve of its twenty; two of them are too much."""
-    return two_round_study(budget=Budget.of("12", "0"), **changes)
+    return TWO_ROUNDS.study(budget=Budget.of("12", "0"), **changes)
 
 
 def test_nothing_is_spent_before_the_receiver_has_accepted(world: World) -> None:
@@ -371,7 +368,7 @@ def test_nobody_ends_a_study_for_nothing_once_its_rows_are_read_also_where_a_clo
             with pytest.raises(AlreadyDecidedError):
                 world.agents[owner].decline(study, None)
         else:
-            late = two_round_study().deadline + 1
+            late = TWO_ROUNDS.study().deadline + 1
             assert run_transaction(world.engines[owner], lambda c: expire(c, late)) == 0
         assert world.reserved(owner) == [study]
 
@@ -428,10 +425,10 @@ def test_a_forged_acceptance_is_not_taken_and_nothing_is_spent(
 
 
 def test_an_acceptance_of_another_study_is_not_taken(world: World) -> None:
-    first = world.ask(two_round_study(title="The first"))
+    first = world.ask(TWO_ROUNDS.study(title="The first"))
     world.accept()
     replayed = bytes(world.rows("tester", ACCEPTANCES)[0].envelope)
-    study = world.ask(two_round_study(title="The second"))
+    study = world.ask(TWO_ROUNDS.study(title="The second"))
     answer = world.call("PUT", f"/v1/studies/{study}/acceptances/{RECEIVER}", RECEIVER, replayed)
     assert problem(answer) == "release-refused"
     world.agents[SENDER].client.acceptance = lambda *_: replayed  # type: ignore[method-assign]
@@ -456,7 +453,7 @@ def test_an_acceptance_is_its_receivers_to_give_and_its_senders_to_read(world: W
 def test_a_steward_is_told_that_too_little_is_left_and_the_study_waits_on(
     tmp_path: Path, world: World
 ) -> None:
-    world.make = partial(make_two_round_agent, by_hand=True)  # type: ignore[assignment]
+    world.by_hand = (SENDER, RECEIVER)
     for name in world.parties:
         world.restart_agent(name)
     first, second = (world.ask(dear_study(title=title)) for title in ("The first", "The second"))
@@ -477,10 +474,10 @@ def test_a_steward_is_told_that_too_little_is_left_and_the_study_waits_on(
 
 @pytest.mark.parametrize("what", ["release", "study"])
 def test_an_earlier_column_that_the_tester_exchanges_is_not_taken(world: World, what: str) -> None:
-    earlier = world.ask(two_round_study(title="Earlier"))
+    earlier = world.ask(TWO_ROUNDS.study(title="Earlier"))
     world.finish()
-    other, envelope = sealed(two_round_study(title="Other"))
-    study = world.ask(two_round_study(reuses=earlier))
+    other, envelope = sealed(TWO_ROUNDS.study(title="Other"))
+    study = world.ask(TWO_ROUNDS.study(reuses=earlier))
     receiver = world.agents[RECEIVER]
     if what == "release":
         forged = signed(world.message(), study=other)
@@ -506,7 +503,7 @@ def test_a_release_that_is_read_again_costs_its_owner_nothing_whatever_has_come_
         run_transaction(world.engines[SENDER], lambda c: set_caps(c, "people", 1, 0, at=NOW))
     before = world.rows(SENDER, ENTRIES), world.rows(SENDER, ACCOUNTS)
     for title in ("Again?", "And again?"):
-        study = world.ask(two_round_study(reuses=earlier, title=title))
+        study = world.ask(TWO_ROUNDS.study(reuses=earlier, title=title))
         world.finish()
         verify_transcript(world.transcript(study), key_of("tester").public_hex)
         assert world.reserved(SENDER) == world.reserved(RECEIVER) == []
@@ -518,23 +515,23 @@ def claim(**changes: Any) -> Callable[[str], Study]:
     """Return a study that reads a release again as one of another key or data set."""
 
     def claimed(earlier: str) -> Study:
-        sender, receiver = two_round_study(reuses=earlier).owners
-        return two_round_study(owners=(sender.model_copy(update=changes), receiver), title="Claimed")
+        sender, receiver = TWO_ROUNDS.study(reuses=earlier).owners
+        return TWO_ROUNDS.study(owners=(sender.model_copy(update=changes), receiver), title="Claimed")
 
     return claimed
 
 
 def claimed_of_another_column(earlier: str) -> Study:
-    sender, receiver = two_round_study(reuses=earlier).owners
+    sender, receiver = TWO_ROUNDS.study(reuses=earlier).owners
     columns = tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("weight", "response"))
     owners = (sender.model_copy(update={"columns": ("weight",)}), receiver)
-    return two_round_study(owners=owners, domain=Domain(columns=columns), title="Claimed")
+    return TWO_ROUNDS.study(owners=owners, domain=Domain(columns=columns), title="Claimed")
 
 
 def claimed_for_the_other(earlier: str) -> Study:
-    sender, receiver = two_round_study().owners
+    sender, receiver = TWO_ROUNDS.study().owners
     own = sender.model_copy(update={"name": "west", "key": key_of("west").public_hex, "reuses": earlier})
-    return two_round_study(owners=(own, receiver), title="Claimed")
+    return TWO_ROUNDS.study(owners=(own, receiver), title="Claimed")
 
 
 CLAIMS = {
@@ -542,8 +539,8 @@ CLAIMS = {
     "another key": claim(key=key_of("west").public_hex),
     "another column": claimed_of_another_column,
     "another owner": claimed_for_the_other,
-    "another privacy unit": lambda earlier: two_round_study(reuses=earlier, unit_column="patient"),
-    "another alignment": lambda earlier: two_round_study(
+    "another privacy unit": lambda earlier: TWO_ROUNDS.study(reuses=earlier, unit_column="patient"),
+    "another alignment": lambda earlier: TWO_ROUNDS.study(
         reuses=earlier, unit_column="patient", alignment="a" * 64
     ),
 }
@@ -578,20 +575,20 @@ def test_a_release_that_is_claimed_for_something_else_is_not_read_and_nobody_spe
 def test_a_chain_of_reuse_is_refused_and_the_first_study_serves_as_often_as_is_asked(world: World) -> None:
     first = world.ask()
     world.finish()
-    second = world.ask(two_round_study(reuses=first, title="Second"))
+    second = world.ask(TWO_ROUNDS.study(reuses=first, title="Second"))
     world.finish()
     for earlier in (second, "f" * 64):
-        name, envelope = sealed(two_round_study(reuses=earlier, title="Third"))
+        name, envelope = sealed(TWO_ROUNDS.study(reuses=earlier, title="Third"))
         assert problem(world.call("PUT", f"/v1/studies/{name}", "ada", envelope)) == "reuse-refused"
-    world.ask(two_round_study(reuses=first, title="Third"))
+    world.ask(TWO_ROUNDS.study(reuses=first, title="Third"))
     world.finish()
     assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000] * 3)
 
 
 def test_a_second_round_is_of_its_own_study_and_is_not_read_again(world: World) -> None:
-    earlier = world.ask(two_round_study(title="Earlier"))
+    earlier = world.ask(TWO_ROUNDS.study(title="Earlier"))
     world.finish()
-    study = two_round_study()
+    study = TWO_ROUNDS.study()
     sender, receiver = study.owners
     owners = (sender, receiver.model_copy(update={"reuses": earlier}))
     name, envelope = sealed(study.model_copy(update={"owners": owners}))
@@ -619,13 +616,11 @@ def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(w
 
 
 class AnswersWorld(World):
-    make = staticmethod(make_answers_agent)
-    new_study = staticmethod(answers_study)
+    kind = BY_ANSWERS
 
 
 class ScreeningWorld(World):
-    make = staticmethod(make_screening_agent)
-    new_study = staticmethod(screening_study)
+    kind = SCREENING
 
 
 @pytest.fixture(params=[AnswersWorld, ScreeningWorld])
@@ -707,9 +702,8 @@ def test_stewards_of_answers_read_that_they_are_about_people(answering: World) -
 
 
 class SeveralWorld(World):
-    make = staticmethod(make_several_agent)
-    new_study = staticmethod(several_study)
-    parties = tuple(SEVERAL)
+    kind = SEVERAL
+    parties = tuple(SEVERAL.columns)
 
     def send(self) -> None:
         self.accept()
@@ -731,7 +725,7 @@ def several(tmp_path: Path) -> Iterator[SeveralWorld]:
 def test_the_receiver_answers_to_all_senders_at_once(several: SeveralWorld) -> None:
     study = several.ask()
     several.finish()
-    assert [several.spent(name) for name in SEVERAL] == [[2_000_000]] * 3
+    assert [several.spent(name) for name in several.parties] == [[2_000_000]] * 3
     found = verify_transcript(several.transcript(study), key_of("tester").public_hex)
     assert found.verdict.outcome == "completed"
     sent = {name: found.release_digests[name] for name in (SENDER, THIRD)}
@@ -759,7 +753,7 @@ def test_no_sender_spends_before_the_receiver_has_accepted(several: SeveralWorld
         Fetcher(several.agents[name]).poll(0)
         with suppress(TesterRefusedError):
             work(several.agents[name])
-    assert [several.spent(name) for name in SEVERAL] == [[]] * 3
+    assert [several.spent(name) for name in several.parties] == [[]] * 3
 
 
 def test_one_senders_release_in_the_place_of_anothers_is_not_taken(several: SeveralWorld) -> None:

@@ -16,9 +16,10 @@ import pytest
 from audited_procedures import AUDITED
 from long_runs import LONG
 from lower_bound import exceeds
-from masked_world import MASKED, NoNoise, masked_study
+from made_studies import NoNoise
 from release_audit import largest_move
 from scipy.stats import chi2
+from world import MASKED, masked_study
 
 from tacit_protocol.features.cell_counts import COUNT_BITS
 from tacit_protocol.messages.encoding import digest, encode

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from peer_world import GaussianNoise, owner_of, peer_study
+from made_studies import SeededNoise
+from world import peer_owner, peer_study
 
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.domain import Domain, NumericColumn, Table
@@ -35,7 +36,7 @@ def study_of(x: int, y: int, method: str = "pnc", epsilon: float = 20.0, **param
         publish=True,
         parameters={"method": method, "publish": True} | fixed | parameters,
         domain=Domain(columns=tuple(columns)),
-        owners=tuple(owner_of(name, own) for name, own in held.items()),
+        owners=tuple(peer_owner(name, own) for name, own in held.items()),
         budget=Budget.of(epsilon, 1e-5),
         seed="5a" * 16,
     )
@@ -49,7 +50,7 @@ def table(study: Study, side: int, values: Floats) -> Table:
 
 def received(study: Study, seed: int) -> Release:
     rows = np.random.default_rng(seed).random((UNITS, len(study.owners[0].columns or ())))
-    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(study, 0, rows)), GaussianNoise(seed))
+    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(study, 0, rows)), SeededNoise(seed))
 
 
 def covariance(study: Study, sent: Release, values: Floats) -> OwnCovariance:
@@ -156,7 +157,7 @@ def test_a_sensitivity_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPat
 def test_the_noise_is_what_the_budget_buys() -> None:
     study = ONE_COLUMN["pnc, one column"]
     own = covariance(study, received(study, 1), np.linspace(0, 1, UNITS)[:, None])
-    release = PROCEDURE.privatise(study, own, GaussianNoise(9))
+    release = PROCEDURE.privatise(study, own, SeededNoise(9))
     assert release.vectors["covariance"].scale == pytest.approx(
         own.sensitivity / PROCEDURE.plan(study).mu, rel=1e-6
     )

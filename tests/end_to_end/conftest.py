@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,12 +15,12 @@ from typing import Any
 import pytest
 from browser import running_browser
 from forked_python import forked_python, services_forked
+from own_time import PATIENCE_S, wait_until
 
 from tacit.command.app import run
 from tacit.setup.federation import LocalFederation, OwnerSetup
 
 COMMAND = ("-c", "from tacit.command import main; main()")
-PATIENCE_S = 300.0
 R_PACKAGE = Path(__file__).resolve().parents[2] / "clients" / "r" / "tacit"
 
 
@@ -43,15 +42,6 @@ def run_tacit(*arguments: str, cwd: Path | None = None) -> "subprocess.Completed
         timeout=PATIENCE_S,
         check=False,
     )
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    """Return what ``look`` finds once it finds something; fails after a time that no healthy run needs."""
-    ends_at = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < ends_at, "what was waited for did not happen"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -149,7 +139,7 @@ def patients() -> Patients:
 @pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], Any]], Any]:
     """Wait for something that other processes do."""
-    return wait_for
+    return wait_until
 
 
 @pytest.fixture

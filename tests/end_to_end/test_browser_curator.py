@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 from browser import Visitor, visitor
-from curator_federation import OPERATOR, CuratorFederation, curator_federation
-from fault_world import NOW, key_of
+from curated_world import OPERATOR, CuratorFederation, curator_federation
 from served import serving
+from world import NOW, key_of
 
 from tacit.client.sign_in import Door, make_sign_in_link
 from tacit_services.ledger.accounts import account_of

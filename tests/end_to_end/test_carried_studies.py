@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from certificates import add, wait_until_ready
+from forked_python import forked_python
 
 from tacit.client.tester import Client
 from tacit.errors import InputError, ProblemError
@@ -52,7 +53,7 @@ class World:
         """Run the agent's command in a process of its own; returns its exit status and what it printed."""
         told = ["--study", str(study), "--output", str(output), "--timeout-s", str(timeout_s), "--json"]
         command = [*service_command("agent", "answer", self.files[name]), *told]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=service_environment())
+        done = forked_python().run(command[1:], environment=service_environment())
         return done.returncode, done.stdout or done.stderr
 
     def spent(self, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A curator in a real federation: hospitals pooled two by two, a decision alone, an owner that declines."""
+"""A curator in a real federation: hospitals pooled two by two, an owner that declines."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ import tacit.demo
 from tacit.client.data_set import DataSetDescription
 from tacit.client.tester import Client
 from tacit.demo.hospitals import COLUMNS, HOSPITALS
-from tacit.results import DecisionResult, TwoSampleResult
+from tacit.results import TwoSampleResult
 from tacit.setup.federation import CuratedOwnerSetup, LocalCurator, LocalFederation
 
 EPSILON, DELTA = 2.0, 1e-5
@@ -103,27 +103,6 @@ def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client
     assert analyst.verify(digest).verdict == verdict.message
     for name in HOSPITALS:
         assert debits(curator, name) == [*before[name], (digest, 2_000_000)]
-
-
-# The observed statistic lies 45 noise scales above every one of 499 permuted ones: the chance that noise
-# makes up for that is below 1e-11.
-@pytest.mark.long
-def test_a_permutation_test_of_two_hospitals_leaves_a_decision_alone(
-    curator: LocalCurator, analyst: Client, eventually: Any
-) -> None:
-    names = ["budapest", "long-beach"]
-    parameters = {"release": "permutation", "permutations": 499}
-    digest = analyst.create_study(asked(curator, names, parameters=parameters, delta=0.0))
-    wait_until_asked(curator, eventually, "budapest", digest)
-    with curator.owner_client("budapest") as client:
-        assert "What would leave: one decision, yes or no" in client.study(digest)["plain_words"]
-    approve(curator, eventually, names, digest)
-    result = analyst.wait_for_verdict(digest, PATIENCE_S).result
-    assert isinstance(result, DecisionResult)
-    assert result.reject
-    release = analyst.verify(digest).releases["curator"]
-    assert (release.vectors, release.decision) == ({}, True)
-    assert release.units_by_owner == {name: HOSPITALS[name] for name in names}
 
 
 def test_one_owner_that_declines_ends_the_study_for_all_and_nobody_spends(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from forked_python import forked_python
 
 from tacit.command.app import run
 from tacit.setup.processes import free_ports
@@ -42,7 +43,7 @@ class Reader:
         self.words = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.programs: dict[str, Callable[[str], str]] = {}
         """What runs blocks of further languages, and returns what they printed."""
-        self.services: list[subprocess.Popen[bytes]] = []
+        self.services: list[Any] = []
         self.ran: list[list[str]] = []
         self.printed = ""
 
@@ -97,13 +98,20 @@ class Reader:
 
     def serve(self, arguments: list[str]) -> None:
         port = re.search(r"^port = (\d+)", (self.folder / arguments[-1]).read_text(), re.MULTILINE)
-        self.start([*COMMAND, *arguments], port.group(1))
+        with (self.folder / "services.log").open("ab") as log:
+            command = [*COMMAND[1:], *arguments]
+            service = forked_python().start(command, stdout=log, stderr=log, folder=self.folder)
+        self.await_service(service, port.group(1))
 
     def start(self, command: list[str], port: str) -> None:
-        """Start a service, and wait until it listens."""
+        """Start what is no service of ours."""
         program = [sys.executable if command[0] == "python" else command[0], *command[1:]]
         quiet = subprocess.DEVNULL
-        self.services.append(subprocess.Popen(program, cwd=self.folder, stdout=quiet, stderr=quiet))
+        self.await_service(subprocess.Popen(program, cwd=self.folder, stdout=quiet, stderr=quiet), port)
+
+    def await_service(self, service: Any, port: str) -> None:
+        """Wait until it listens."""
+        self.services.append(service)
         self.eventually(lambda: listens(int(port)))
 
     def wait_for_study(self, arguments: list[str]) -> None:

@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,8 @@ import pytest
 import sqlalchemy as sa
 import tester_process
 from agent_fakes import FakeTester, World
-from forked_python import ForkedProcess, forked_python
-from own_time import PATIENCE_S, STOP_S_MAX, stop
+from forked_python import process_of
+from own_time import PATIENCE_S, STOP_S_MAX, stop, wait_until
 from study_parties import Parties
 
 from tacit.setup.processes import free_ports
@@ -37,29 +37,11 @@ ACKNOWLEDGED_MIN = 40
 """Uploads that are acknowledged before the service is asked to stop; the senders go on meanwhile."""
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
-
-
 def is_ready(url: str) -> bool:
     try:
         return httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
     except httpx.TransportError:
         return False
-
-
-@contextmanager
-def process_of(log: Path, *command: str) -> Iterator[ForkedProcess]:
-    with log.open("ab") as errors:
-        process = forked_python().start(command, stdout=errors, stderr=errors)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait(PATIENCE_S)
 
 
 def run_tester(

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import curated_world
-import fault_world
 import pytest
 import simulation
-import two_round_world
+import world
 from curated_world import CURATOR, HELD, CuratedSimulation
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -35,10 +34,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from long_runs import LONG, choose
-from peer_world import RECEIVER, SENDER
-from simulation import Fault, SimulatedKillError, Simulation
+from simulation import EPSILONS, Fault, SimulatedKillError, Simulation, TwoRoundSimulation
 from sqlalchemy.engine import Engine
-from two_round_simulation import EPSILONS, TwoRoundSimulation
+from world import RECEIVER, SENDER
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Amounts, charge
@@ -273,7 +271,11 @@ class TwoRoundHistories(Histories):
 @pytest.fixture(autouse=True)
 def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The histories' procedures and first databases, in memory where the system has a file system there."""
-    for procedure in (fault_world.PROCEDURE, two_round_world.PROCEDURE, *curated_world.PROCEDURES.values()):
+    for procedure in (
+        world.POOLED.procedure,
+        world.TWO_ROUNDS.procedure,
+        *curated_world.PROCEDURES.values(),
+    ):
         monkeypatch.setitem(discovery.PROCEDURES, procedure.name, procedure)
     memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:

@@ -16,10 +16,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from debit_process import COST
-from fault_world import key_of, make_agent, sealed, study_of
 from made_studies import SeededNoise
+from served import problem
 from study_parties import MeanProcedure, Parties
-from tester_federation import Federation, problem
+from tester_federation import Federation
+from world import key_of, make_agent, sealed, study_of
 
 from tacit_protocol.messages.encoding import digest
 from tacit_protocol.privacy.guarantee import Budget

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 from agent_fakes import AttackedAgent
-from curated_world import curated_study_of
-from curator_federation import NOW, OPERATOR, curator_federation, key_of
-from curator_federation import URL as CURATOR_URL
+from curated_world import NOW, OPERATOR, curated_study_of, curator_federation, key_of
+from curated_world import URL as CURATOR_URL
 from people_windows import window_of
 from window import Window
 

@@ -18,10 +18,9 @@ import httpx
 import pytest
 from agent_fakes import AttackedAgent
 from certificates import write_certificate
-from curated_world import curated_study_of
-from curator_federation import NOW as CURATOR_NOW
-from curator_federation import OPERATOR, curator_federation, key_of
-from curator_federation import URL as CURATOR_URL
+from curated_world import NOW as CURATOR_NOW
+from curated_world import OPERATOR, curated_study_of, curator_federation, key_of
+from curated_world import URL as CURATOR_URL
 from fastapi import FastAPI
 from people_windows import add, free_port, press, wait_for, window_of
 from served import address_of, running, serving

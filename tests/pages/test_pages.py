@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 import sqlalchemy as sa
 from agent_fakes import AttackedAgent
-from curator_federation import NOW as CURATOR_NOW
-from curator_federation import OPERATOR, CuratorFederation, curator_federation, key_of
-from curator_federation import URL as CURATOR_URL
+from curated_world import NOW as CURATOR_NOW
+from curated_world import OPERATOR, CuratorFederation, curator_federation, key_of
+from curated_world import URL as CURATOR_URL
 from study_parties import Parties
 from tester_federation import URL as TESTER_URL
 from tester_federation import Federation

@@ -12,9 +12,9 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from agent_fakes import NOW, AttackedAgent, FakeTester, World
-from curator_federation import NOW as CURATOR_NOW
-from curator_federation import OPERATOR, curator_federation, key_of, registration
-from curator_federation import URL as CURATOR_URL
+from curated_world import NOW as CURATOR_NOW
+from curated_world import OPERATOR, curator_federation, key_of, registration
+from curated_world import URL as CURATOR_URL
 from people_windows import add, agent_process, free_port, press, wait_for, window_of
 from study_parties import MeanProcedure, Parties
 from tester_federation import URL as TESTER_URL

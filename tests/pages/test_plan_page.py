@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import problem
 from study_parties import Parties
-from tester_federation import URL, Federation, problem
+from tester_federation import URL, Federation
 from window import Window
 
 from tacit.errors import InputError

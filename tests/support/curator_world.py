@@ -151,8 +151,3 @@ class CuratorWorld:
 async def _asynchronous(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
-
-
-def problem(response: httpx.Response) -> str:
-    """The slug of the problem that a response holds."""
-    return str(response.json()["type"]).removeprefix("urn:tacit:problem:")

@@ -161,6 +161,18 @@ class ForkedPython:
 
 
 @contextmanager
+def process_of(log: Path, *command: str, **options: Any) -> Iterator[ForkedProcess]:
+    """Run a command, and kill it in the end."""
+    with log.open("ab") as output:
+        process = forked_python().start(command, stdout=output, stderr=output, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(START_S_MAX)
+
+
+@contextmanager
 def services_forked() -> Iterator[None]:
     """Fork the services that a ``LocalFederation`` of this process starts."""
 

@@ -40,25 +40,42 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import agent_process
 import curated_world
 import httpx
-import masked_world
-import peer_world
 import psycopg
 import sqlalchemy as sa
-import two_round_world
 from curated_world import CURATOR
-from fault_world import NOW, PROCEDURE, enrol, key_of, make_agent, make_tester, sealed, study_of
 from made_studies import SeededNoise
-from peer_world import RECEIVER, SENDER
+from world import (
+    BY_ANSWERS,
+    COUNTS,
+    MASKED,
+    NOW,
+    PEER,
+    POOLED,
+    RECEIVER,
+    SCREENING,
+    SEVERAL,
+    TWO_ROUNDS,
+    Kind,
+    enrol,
+    exact_total,
+    key_of,
+    make_agent,
+    make_tester,
+    masked_study,
+    owner_of,
+    peer_study,
+    sealed,
+    study_of,
+)
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
-from tacit_protocol.messages.study import MaskKeyMessage, Owner, ReleaseMessage, SealedPackage, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.messages.study import MaskKeyMessage, ReleaseMessage, SealedPackage, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import (
     MASK_KEY_TYPE,
@@ -77,7 +94,7 @@ from tacit_services.agent.study import mailbox, participant, releases
 from tacit_services.agent.study.fetching import Fetcher
 from tacit_services.agent.study.loops import work
 from tacit_services.agent.study.participant import AlreadyDecidedError, Participant
-from tacit_services.agent.study.tester_client import TesterClient, TesterError
+from tacit_services.agent.study.tester_client import TesterClient, TesterError, TesterUnavailableError
 from tacit_services.curator import curator
 from tacit_services.curator.data_sets import METADATA as CURATOR_TABLES
 from tacit_services.ledger.entries import RESERVATIONS
@@ -100,23 +117,27 @@ PATIENCE_S = 300.0
 GOES_ON = "one-owner-pays"
 """The planted mistake after which a study is completed all the same."""
 
-STOPPED_S = 12.0
-"""How long a study with any other is watched, once whoever was to be killed has been."""
+ROUNDS = 30
+"""How often parties ask a tester that answers, once all kills are done, where any other mistake is planted.
+
+A study that goes on has its verdict after a few.
+"""
 
 
 class Shared:
-    """What supervisor, agent and tester share: the clock, whether to kill, and how often that was done."""
+    """What supervisor, agent and tester share: the clock, whether to kill, how often that was done, and how
+    often parties have asked since."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 24)
+        self._memory = mmap.mmap(-1, 32)
         self._started_s = time.monotonic()
         self.set(0.0, 0, 0)
 
     def set(self, offset_s: float, armed: int, kills: int) -> None:
-        self._memory[:24] = struct.pack("dqq", offset_s, armed, kills)
+        self._memory[:32] = struct.pack("dqqq", offset_s, armed, kills, 0)
 
-    def get(self) -> tuple[float, int, int]:
-        return struct.unpack("dqq", self._memory[:24])
+    def get(self) -> tuple[float, int, int, int]:
+        return struct.unpack("dqqq", self._memory[:32])
 
     def clock(self) -> float:
         return NOW + time.monotonic() - self._started_s + self.get()[0]
@@ -130,7 +151,10 @@ class Shared:
         struct.pack_into("q", self._memory, 8, 1)
 
     def count_kill(self) -> None:
-        struct.pack_into("q", self._memory, 16, self.get()[2] + 1)
+        struct.pack_into("qq", self._memory, 16, self.get()[2] + 1, 0)
+
+    def count_round(self) -> None:
+        struct.pack_into("q", self._memory, 24, self.get()[3] + 1)
 
 
 WAIT_S_MAX = 60.0
@@ -177,6 +201,7 @@ class Sweep:
 
     parties: tuple[str, ...] = ("north",)
     component, data_set = "agent", "patients"
+    kind = POOLED
     never = "the agent did not get its verdict"
 
     def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
@@ -226,11 +251,13 @@ class Sweep:
 
     def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
         """Put the parties together, in a child."""
-        return {name: self.make_party(make_agent, name, noise) for name in self.parties}
+        return {
+            name: make_agent(self.folder, name, self.kind, noise=noise, **self.uses(name))
+            for name in self.parties
+        }
 
-    def make_party(self, make: Callable[..., Any], name: str, noise: SeededNoise) -> Any:
-        engine, client = self.engines[name], self.clients[name]
-        return make(self.folder, name, engine=engine, client=client, noise=noise, clock=self.shared.clock)
+    def uses(self, name: str) -> dict[str, Any]:
+        return {"engine": self.engines[name], "client": self.clients[name], "clock": self.shared.clock}
 
     def steps_of(self, party: Any) -> list[Callable[[], Any]]:
         """Return what a party does, over and over."""
@@ -292,6 +319,8 @@ class Sweep:
         while "agent" in self.children or not (self.parties or self._ask("GET", f"{study}/verdict", "ada")):
             if is_over():
                 return [self.never]
+            if not self.parties:
+                self.shared.count_round()
             self._restart_the_dead()
             self.pause()
         return []
@@ -305,10 +334,9 @@ class Sweep:
         ends_s = time.monotonic() + PATIENCE_S
 
         def is_over() -> bool:
-            nonlocal ends_s
-            if self.planted not in {None, GOES_ON} and self.shared.get()[2] >= len(self.plan):
-                ends_s = min(ends_s, time.monotonic() + STOPPED_S)
-            return time.monotonic() > ends_s
+            _, _, kills, rounds = self.shared.get()
+            stopped = self.planted not in {None, GOES_ON} and kills >= len(self.plan) and rounds >= ROUNDS
+            return stopped or time.monotonic() > ends_s
 
         return is_over
 
@@ -371,7 +399,7 @@ class Sweep:
 
     def get(self, _: str) -> str | None:
         """Stand in for the environment: which step kills now."""
-        _, armed, kills = self.shared.get()
+        _, armed, kills, _ = self.shared.get()
         return self.plan[kills] if armed and kills < len(self.plan) else None
 
     def _kill(self, pid: int, sig: int) -> None:
@@ -389,10 +417,17 @@ class Sweep:
             run_transaction(self.engines[name], lambda c, q=query: c.execute(q).first(), read_only=True)
             for name, query in wanted.items()
         ):
+            answers = True
             for party in parties.values():
                 for step in self.steps_of(party):
-                    with suppress(TesterError):
+                    try:
                         step()
+                    except TesterUnavailableError:
+                        answers = False
+                    except TesterError:
+                        continue
+            if answers:
+                self.shared.count_round()
             self.pause()
 
     def _reset(self) -> None:
@@ -457,90 +492,62 @@ class Sweep:
         return faults if outcome == "completed" else [*faults, f"the study is {outcome}"]
 
 
-class PeerSweep(Sweep):
-    """A supervisor of two agents in one process, and of a tester."""
+class OwnersSweep(Sweep):
+    """A supervisor of the agents of all owners of a study, in one process, and of a tester."""
 
-    parties, data_set = (SENDER, RECEIVER), "people"
+    asked: ClassVar[Mapping[str | None, tuple[Kind, Study]]]
+    """What is asked, by what is said in place of a planted mistake."""
 
     def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
+        self.kind, study = self.asked[None]
+        self.parties = tuple(owner.name for owner in study.owners)
+        self.data_set = self.kind.data_set
         super().__init__(folder, party_url, tester_url)
-        self.publish = False
-        self.studies = {publish: sealed(peer_world.peer_study(publish)) for publish in (False, True)}
-        for name in self.parties:
-            peer_world.write_source(folder, name)
 
     def make_study(self) -> Study:
-        return peer_world.peer_study()
+        return self.asked[None][1]
 
     def make_releases(self) -> dict[str, bytes]:
         return {}
 
-    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        return {name: self.make_party(peer_world.make_peer_agent, name, noise) for name in self.parties}
-
     def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
-        self.publish = planted == "publish"
-        self.study, self.envelope = self.studies[self.publish]
-        return super().run(plan, None if self.publish else planted)
+        self.said = planted if planted in self.asked else None
+        self.kind, study = self.asked[self.said]
+        self.study, self.envelope = sealed(study)
+        return super().run(plan, None if self.said else planted)
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, self.parties)
+
+
+class PeerSweep(OwnersSweep):
+    """One owner's release is sealed to the other, who spends nothing unless it publishes."""
+
+    asked: ClassVar = {None: (PEER, peer_study()), "publish": (PEER, peer_study(publish=True))}
 
     def wanted(self, name: str) -> dict[str, Any]:
         wanted = super().wanted(name)
         if name == RECEIVER:
             wanted["findings"] = 1
-            if not self.publish:
+            if not self.said:
                 wanted |= {"debits": [], "outbox": [("receipt", "delivered")]}
         return wanted
 
 
-class TwoRoundSweep(PeerSweep):
+class TwoRoundSweep(OwnersSweep):
     """The same of a study whose first round is in the open."""
 
-    def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
-        super().__init__(folder, party_url, tester_url)
-        self.asked = {
-            name: (make, sealed(study))
-            for name, make, study in (
-                ("", two_round_world.make_two_round_agent, two_round_world.two_round_study()),
-                ("answers", two_round_world.make_answers_agent, two_round_world.answers_study()),
-                ("screening", two_round_world.make_screening_agent, two_round_world.screening_study()),
-            )
-        }
-        self.real = ""
-
-    def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
-        self.real = planted if planted in self.asked else ""
-        _, (self.study, self.envelope) = self.asked[self.real]
-        return Sweep.run(self, plan, None if self.real else planted)
-
-    def make_study(self) -> Study:
-        return two_round_world.two_round_study()
-
-    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        make, _ = self.asked[self.real]
-        return {name: self.make_party(make, name, noise) for name in self.parties}
-
-    def wanted(self, name: str) -> dict[str, Any]:
-        return Sweep.wanted(self, name)
+    asked: ClassVar = {
+        None: (TWO_ROUNDS, TWO_ROUNDS.study()),
+        "answers": (BY_ANSWERS, BY_ANSWERS.study()),
+        "screening": (SCREENING, SCREENING.study()),
+    }
 
 
-class SeveralSendersSweep(Sweep):
-    """A supervisor of three agents in one process, two of which send to the third, and of a tester."""
+class SeveralSendersSweep(OwnersSweep):
+    """Two of three owners send to the third."""
 
-    parties, data_set = tuple(two_round_world.SEVERAL), "people"
-
-    def make_study(self) -> Study:
-        return two_round_world.several_study()
-
-    def make_releases(self) -> dict[str, bytes]:
-        return {}
-
-    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        return {
-            name: self.make_party(two_round_world.make_several_agent, name, noise) for name in self.parties
-        }
-
-    def enrol(self, connection: sa.Connection) -> None:
-        enrol(connection, self.parties)
+    asked: ClassVar = {None: (SEVERAL, SEVERAL.study())}
 
     def received(self, found: Mapping[str, Any]) -> list[bytes]:
         sent = {name: found[name]["envelopes"] for name in self.parties[:-1]}
@@ -549,26 +556,14 @@ class SeveralSendersSweep(Sweep):
         return [encode_json({name: one.decode() for name, (one,) in sent.items()})]
 
 
-class MaskedSweep(Sweep):
-    """A supervisor of two agents in one process who mask, and of a tester.
+class MaskedSweep(OwnersSweep):
+    """Two owners mask.
 
     Whatever dies and whenever, keys are drawn once and the masks cancel: the sum is near the exact one, which
     that of masks which do not cancel is with a probability of one in a million million.
     """
 
-    parties = masked_world.MASKED[:2]
-
-    def make_study(self) -> Study:
-        return masked_world.masked_study(self.parties, budget=Budget.of("0.5", "1e-6"))
-
-    def make_releases(self) -> dict[str, bytes]:
-        return {}
-
-    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        return {name: self.make_party(masked_world.make_masked_agent, name, noise) for name in self.parties}
-
-    def enrol(self, connection: sa.Connection) -> None:
-        enrol(connection, self.parties)
+    asked: ClassVar = {None: (COUNTS, masked_study(MASKED[:2]))}
 
     def received(self, found: Mapping[str, Any]) -> list[bytes]:
         """Return the keys that the first party keeps: both keep the same."""
@@ -582,7 +577,7 @@ class MaskedSweep(Sweep):
         if not faults:
             transcript = transcript_of(connection, self.study) or b""
             (counts,) = verify_transcript(transcript).result.counts.values()  # type: ignore[union-attr]
-            exact = masked_world.exact_total(self.parties)
+            exact = exact_total(self.parties)
             if max(abs(count - own) for count, own in zip(counts, exact, strict=False)) > 1000:
                 faults.append("the masks do not cancel")
         return faults
@@ -596,11 +591,8 @@ class ReuseSweep(Sweep):
 
     def make_study(self) -> Study:
         self.source, self.source_envelope = sealed(study_of(self.owners, title="Earlier"))
-        owners = [
-            Owner(name=name, key=key_of(name).public_hex, data_set="patients", reuses=self.source)
-            for name in self.owners
-        ]
-        return study_of(self.owners).model_copy(update={"owners": tuple(owners)})
+        owners = tuple(owner_of(name, None, "patients", reuses=self.source) for name in self.owners)
+        return study_of(self.owners, owners=owners)
 
     def make_releases(self) -> dict[str, bytes]:
         """Return the releases of the earlier study."""
@@ -618,7 +610,7 @@ class ReuseSweep(Sweep):
                 digest=self.source,
                 envelope=self.source_envelope,
                 title="Earlier",
-                procedure=PROCEDURE.name,
+                procedure=POOLED.procedure.name,
                 analyst_key=key_of("ada").public_hex,
                 state="completed",
                 created_at=NOW,
@@ -657,11 +649,7 @@ class CuratorSweep(Sweep):
         return {}
 
     def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        engine, client = self.engines[CURATOR], self.clients[CURATOR]
-        curator = curated_world.make_curator(
-            self.data_sets, engine=engine, client=client, noise=noise, clock=self.shared.clock
-        )
-        return {CURATOR: curator}
+        return {CURATOR: curated_world.make_curator(self.data_sets, noise=noise, **self.uses(CURATOR))}
 
     def steps_of(self, party: Any) -> list[Callable[[], Any]]:
         def decide() -> None:
@@ -675,7 +663,7 @@ class CuratorSweep(Sweep):
         curated_world.register_owners(connection, self.data_sets, self.owners, [self.by_hand])
 
     def enrol(self, connection: sa.Connection) -> None:
-        curated_world.enrol_at_tester(connection)
+        enrol(connection, self.parties, "curator")
 
     def wanted(self, name: str) -> dict[str, Any]:
         debits = [(f"{owner}/patients", self.study) for owner in self.owners]
@@ -684,7 +672,7 @@ class CuratorSweep(Sweep):
 
 def release_of(study: str, owner: str, seed: int, total: int) -> bytes:
     """Return the envelope of an owner's release of a sum."""
-    release = PROCEDURE.privatise(study_of([owner]), (60, total << 20), SeededNoise(seed))
+    release = POOLED.procedure.privatise(study_of([owner]), (60, total << 20), SeededNoise(seed))
     message = ReleaseMessage(study=study, party=owner, release=release)
     return sign_envelope(encode(message), RELEASE_TYPE, key_of(owner))
 
@@ -891,7 +879,7 @@ def main(kind: str, folder: str, party_url: str, tester_url: str) -> None:
     configure_logging("ERROR")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
-    for procedure in (PROCEDURE, curated_world.CuratedSum(), two_round_world.PROCEDURE):
+    for procedure in (POOLED.procedure, curated_world.CuratedSum(), TWO_ROUNDS.procedure):
         discovery.PROCEDURES[procedure.name] = procedure
     answer_cases(SWEEPS[kind](Path(folder), party_url, tester_url).run)
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from forked_python import ForkedProcess
 
@@ -24,6 +25,15 @@ STOPS_MAX = 5
 
 LOOK_S = 0.01
 """Between two looks at a process."""
+
+
+def wait_until(holds: Callable[[], object], what: str = "what was waited for did not happen") -> Any:
+    """Return what ``holds`` finds once it finds something; fails after a time that no healthy run needs."""
+    until = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < until, what
+        time.sleep(0.05)  # between two looks, not for luck
+    return found
 
 
 def kept_waiting_s(thread: Path) -> float:

@@ -2,14 +2,14 @@
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 from agent_fakes import AttackedAgent
+from forked_python import ForkedProcess, process_of
 from window import Window
 
 from tacit_protocol.signing import issue_token
@@ -34,12 +34,10 @@ def press(window: Window, digest: str, what: str = "approval") -> int:
     return window.post(f"/studies/{digest}/{what}", {"form_token": window.token()}).status_code
 
 
-def agent_process(config: Path, point: str, *planted: str) -> "subprocess.Popen[bytes]":
-    program = Path(__file__).parent / "agent_process.py"
-    environment = {**os.environ, VARIABLE: point, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(program), str(config), *planted], env=environment, stdout=subprocess.DEVNULL
-    )
+def agent_process(config: Path, point: str, *planted: str) -> AbstractContextManager[ForkedProcess]:
+    """Run an agent, which is killed at that point if there is one; its log is beside its configuration."""
+    command = (str(Path(__file__).parent / "agent_process.py"), str(config), *planted)
+    return process_of(config.with_suffix(".log"), *command, environment={**os.environ, VARIABLE: point})
 
 
 def free_port() -> int:

@@ -3,7 +3,7 @@
 import http.client
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -34,8 +34,6 @@ class Recording:
     """What went through a proxy, in the order of its ends."""
 
     exchanges: list[Recorded] = field(default_factory=list)
-    change: Callable[[Recorded], bytes] = lambda exchange: exchange.answer
-    """What whoever asked is answered in the place of the service's answer."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, exchange: Recorded) -> None:
@@ -73,17 +71,9 @@ def recording_proxy(port: int, upstream: int) -> Iterator[Recording]:
             finally:
                 connection.close()
             answer_headers = {name.lower(): value for name, value in answered.getheaders()}
-            exchange = Recorded(
-                self.command,
-                self.path,
-                {name.lower(): value for name, value in self.headers.items()},
-                request,
-                answered.status,
-                answer_headers,
-                answer,
-            )
-            recording.keep(exchange)
-            answer = recording.change(exchange)
+            request_headers = {name.lower(): value for name, value in self.headers.items()}
+            asked = (self.command, self.path, request_headers, request)
+            recording.keep(Recorded(*asked, answered.status, answer_headers, answer))
             self.send_response_only(answered.status)
             for name, value in answered.getheaders():
                 if name.lower() not in {"transfer-encoding", "content-length", "connection"}:

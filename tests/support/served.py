@@ -28,6 +28,12 @@ def call(app: FastAPI, url: str, method: str, path: str, **sent: Any) -> httpx.R
     return asyncio.run(send(app, url, method, path, **sent))
 
 
+def problem(response: httpx.Response) -> str:
+    """Return the slug of the problem that a service answered with."""
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    return str(response.json()["type"]).removeprefix("urn:tacit:problem:")
+
+
 @contextmanager
 def running(app: FastAPI, port: int = 0, **options: Any) -> Iterator[tuple[Server, threading.Thread]]:
     """Serve an app on a loopback port, in another thread."""

@@ -32,11 +32,11 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from fault_world import PROCEDURE, PooledSum, enrol, key_of, sealed, study_of
 from kill_sweep_process import IMPORTED_LATE, answer_cases
 from long_runs import choose
 from made_studies import SeededNoise
 from pydantic import BaseModel
+from world import POOLED, PooledSum, enrol, key_of, sealed, study_of
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
@@ -218,7 +218,7 @@ class Cluster:
         self.folder, self.database_url = folder, database_url
         self.kills, self.log = Kills(folder / "lock"), folder / "computed"
         self.procedure = CountedSum(self.log)
-        discovery.PROCEDURES[PROCEDURE.name] = self.procedure
+        discovery.PROCEDURES[POOLED.procedure.name] = self.procedure
         self.balancer, *ports = free_ports(1 + len(TESTERS))
         self.ports = dict(zip(TESTERS, ports, strict=True))
         self.url = f"http://127.0.0.1:{self.balancer}"
@@ -248,7 +248,9 @@ class Cluster:
         name, envelope = sealed(study)
         releases = {}
         for place, owner in enumerate(OWNERS):
-            sums = PROCEDURE.privatise(study, (60, (300 + place) << 20), SeededNoise(10 * number + place))
+            sums = POOLED.procedure.privatise(
+                study, (60, (300 + place) << 20), SeededNoise(10 * number + place)
+            )
             message = ReleaseMessage(study=name, party=owner, release=sums)
             releases[owner] = sign_envelope(encode(message), RELEASE_TYPE, key_of(owner))
         return name, (envelope, releases)

@@ -13,41 +13,57 @@ late           its sender gives up; it arrives when the test says so, perhaps af
 """
 
 import asyncio
+import json
 import shutil
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import httpx
 import sqlalchemy as sa
 from fastapi import FastAPI
-from fault_world import (
+from made_studies import SeededNoise
+from world import (
+    COUNTS,
+    MASKED,
     NOW,
+    PEER,
+    POOLED,
+    RECEIVER,
+    SENDER,
+    TWO_ROUNDS,
     URL,
+    Kind,
     check_account,
     enrol,
     key_of,
     make_agent,
     make_tester,
+    masked_study,
+    peer_study,
+    release_in,
     sealed,
     study_of,
 )
-from made_studies import SeededNoise
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import CancellationMessage, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing import CANCELLATION_TYPE, issue_token, sign_envelope
-from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
+from tacit_services.agent.study.delivery import Delivery
 from tacit_services.agent.study.fetching import Fetcher
 from tacit_services.agent.study.loops import work
 from tacit_services.agent.study.tester_client import TesterClient, TesterError
+from tacit_services.ledger.accounts import BudgetExceededError, debits_of
+from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.studies import transcript_of
@@ -128,8 +144,13 @@ class Simulation:
 
     parties: tuple[str, ...] = OWNERS
     component = "agent"
+    kind: Kind = POOLED
+    by_hand: Collection[str] = (BY_HAND,)
+    """The owners whose stewards decide."""
+    epsilon_max: float | None = None
+    """What a study may spend at most, where it is not what its kind says."""
 
-    def __init__(self, folder: Path, templates: Path, seed: int = 0) -> None:
+    def __init__(self, folder: Path, templates: Path | None = None, seed: int = 0) -> None:
         self.folder, self.seed, self.starts = folder, seed, 0
         self.now, self.skews = float(NOW), dict.fromkeys([*self.parties, "tester", "ada"], 0.0)
         self.network, self.agents = Network(), dict[str, Any]()
@@ -137,10 +158,13 @@ class Simulation:
         self.touched: set[str] = set(self.parties)
         self.verdicts: dict[str, bytes] = {}
         """Every study's verdict when it was first seen: it must never change."""
-        for name in (*self.parties, "tester"):
-            source = templates / ("tester" if name == "tester" else self.component)
-            shutil.copy(source, folder / f"{name}.sqlite3")
         self.engines = {name: self._engine(name) for name in (*self.parties, "tester")}
+        for name, engine in self.engines.items():
+            component = "tester" if name == "tester" else self.component
+            if templates is None:
+                self._begin(engine, component)
+            else:
+                shutil.copy(templates / component, folder / f"{name}.sqlite3")
         self.restart_tester()
         for party in self.parties:
             self.restart_agent(party)
@@ -148,19 +172,23 @@ class Simulation:
     @classmethod
     def make_templates(cls, folder: Path) -> None:
         """Write the databases that every history begins with."""
-        for component, fill in ((cls.component, cls.fill_party), ("tester", cls.fill_tester)):
+        for component in (cls.component, "tester"):
             engine = create_engine(f"sqlite:///{folder / component}")
-            upgrade(engine, component)
-            run_transaction(engine, fill)
+            cls._begin(engine, component)
             engine.dispose()
+
+    @classmethod
+    def _begin(cls, engine: sa.Engine, component: str) -> None:
+        upgrade(engine, component)
+        run_transaction(engine, cls.fill_tester if component == "tester" else cls.fill_party)
 
     @staticmethod
     def fill_party(connection: sa.Connection) -> None:
         """Write what a party's database holds at the beginning."""
 
-    @staticmethod
-    def fill_tester(connection: sa.Connection) -> None:
-        enrol(connection, OWNERS)
+    @classmethod
+    def fill_tester(cls, connection: sa.Connection) -> None:
+        enrol(connection, cls.kind.columns)
 
     def close(self) -> None:
         for engine in self.engines.values():
@@ -202,7 +230,14 @@ class Simulation:
 
     def make_agent(self, owner: str, **uses: Any) -> Any:
         """Put a party together."""
-        return make_agent(self.folder, owner, by_hand=owner == BY_HAND, **uses)
+        return make_agent(
+            self.folder,
+            owner,
+            self.kind,
+            by_hand=owner in self.by_hand,
+            epsilon_max=self.epsilon_max,
+            **uses,
+        )
 
     def create(self, owners: Sequence[str], epsilon: str, deadline_in_s: int) -> str:
         study = self.study_of(
@@ -226,6 +261,29 @@ class Simulation:
         envelope = sign_envelope(encode(CancellationMessage(study=name)), CANCELLATION_TYPE, key_of("ada"))
         self.put_as_analyst(f"/v1/studies/{name}/cancellation", envelope)
 
+    def call(self, method: str, path: str, party: str | None, content: bytes | None = None) -> httpx.Response:
+        """Send the tester a request that nothing befalls."""
+        headers = {"content-type": "application/json"}
+        if party is not None:
+            headers["authorization"] = f"Bearer {issue_token(key_of(party), URL, int(self.now))}"
+        response = self.network.deliver(httpx.Request(method, URL + path, headers=headers, content=content))
+        response.read()
+        return response
+
+    def new_study(self) -> Study:
+        """Return what is asked where nothing else is said."""
+        return self.kind.study()
+
+    def ask(self, study: Study | None = None, status: int = 201) -> str:
+        """Put a study, which the tester answers like this; returns its digest."""
+        name, envelope = sealed(study or self.new_study())
+        response = self.call("PUT", f"/v1/studies/{name}", "ada", envelope)
+        assert response.status_code == status, response.text
+        return name
+
+    def transcript(self, study: str) -> bytes:
+        return self.call("GET", f"/v1/studies/{study}/transcript", "ada").content
+
     def put_as_analyst(self, path: str, content: bytes) -> None:
         token = issue_token(key_of("ada"), URL, int(self.clock_of("ada")()))
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
@@ -245,8 +303,9 @@ class Simulation:
             steps[action]()
 
     def decide(self, name: str, approve: bool) -> None:
-        agent = self.agents[BY_HAND]
-        with suppress(AlreadyDecidedError):
+        (owner,) = self.by_hand
+        agent = self.agents[owner]
+        with suppress(AlreadyDecidedError, BudgetExceededError):
             if approve:
                 agent.approve(name)
             else:
@@ -263,6 +322,13 @@ class Simulation:
 
     def read(self, party: str, work: Callable[[sa.Connection], Result]) -> Result:
         return run_transaction(self.engines[party], work, read_only=True)
+
+    def rows(self, party: str, table: sa.Table) -> list[Any]:
+        return self.read(party, lambda c: list(c.execute(table.select())))
+
+    def spent(self, party: str = "north") -> list[int]:
+        """Return what an owner was debited, each time, in micro-epsilon."""
+        return [one.epsilon_micro for one in self.read(party, lambda c: debits_of(c, self.kind.data_set))]
 
     def check(self) -> None:
         """Check what must hold at every moment of every history, of those who did something since."""
@@ -332,7 +398,193 @@ class Simulation:
             except VerificationError as error:
                 raise AssertionError(f"the transcript does not hold: {error}") from None
             assert verified.verdict.outcome == state
-            if verified.result is not None:  # the same for every order of the releases
-                backwards = dict(reversed(list(verified.releases.items())))
-                procedure = procedure_named(verified.study.procedure)
-                assert procedure.assemble(verified.study, backwards) == verified.result
+            self._check_result(verified)
+
+    def _check_result(self, verified: VerifiedTranscript) -> None:
+        """Check that the result is the same for every order of the releases."""
+        if verified.result is not None:
+            backwards = dict(reversed(list(verified.releases.items())))
+            procedure = procedure_named(verified.study.procedure)
+            assert procedure.assemble(verified.study, backwards) == verified.result
+
+
+# One owner is handed the other's release.
+
+
+class RelaySimulation(Simulation):
+    """A tester and two agents in memory, and every byte that went between them."""
+
+    kind = PEER
+    parties = (SENDER, RECEIVER)
+    by_hand = ()
+
+    def __init__(self, folder: Path, templates: Path | None = None, seed: int = 0) -> None:
+        self.bodies: list[bytes] = []
+        self.change: Callable[[bytes], bytes] = lambda content: content
+        """What the tester does to the sender's answer before it hands it out."""
+        super().__init__(folder, templates, seed)
+
+    @classmethod
+    def fill_tester(cls, connection: sa.Connection) -> None:
+        enrol(connection, (SENDER, RECEIVER, "west"))
+
+    def new_study(self) -> Study:
+        return peer_study() if self.kind is PEER else super().new_study()
+
+    def carry(self, request: httpx.Request) -> httpx.Response:
+        response = self.network.carry(request)
+        content = response.read()
+        self.bodies += [request.content, content]
+        if "/sealed/" in request.url.path and response.status_code == 200:
+            content = self.change(content)
+        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        return httpx.Response(response.status_code, headers=headers, stream=httpx.ByteStream(content))
+
+    def accept(self) -> None:
+        """Let the receiver take the study in, and say that it accepts."""
+        Fetcher(self.agents[RECEIVER]).poll(0)
+        Delivery(self.agents[RECEIVER]).deliver()
+
+    def send(self) -> None:
+        """Let the receiver accept, and the sender answer."""
+        self.accept()
+        Fetcher(self.agents[SENDER]).poll(0)
+        work(self.agents[SENDER])
+
+    def receive(self) -> None:
+        Fetcher(self.agents[RECEIVER]).poll(0)
+        work(self.agents[RECEIVER])
+
+    def finish(self) -> None:
+        self.send()
+        self.receive()
+        self.work_at_tester()
+        Fetcher(self.agents[RECEIVER]).fetch_verdicts()
+
+    def state(self, study: str) -> str:
+        return {row.digest: row.state for row in self.rows(RECEIVER, AGENT_STUDIES)}[study]
+
+    def package(self) -> bytes:
+        """Return what the sender stored to be sent."""
+        return bytes(self.rows(SENDER, OUTBOX)[-1].envelope)
+
+
+EPSILONS = ("3", "8", "15")
+"""The first study of a history costs the last of them, beside which the cap of 20 has room for the first."""
+
+
+class TwoRoundSimulation(RelaySimulation):
+    """A history of two owners who reserve what a study of two rounds costs; the second decides by hand.
+
+    A study may read north's answers to an earlier study again: north is not asked, and spends nothing.
+    """
+
+    kind = TWO_ROUNDS
+    by_hand = (RECEIVER,)
+
+    def create(self, owners: Sequence[str], epsilon: str, deadline_in_s: int) -> str:
+        """Ask both owners."""
+        return self.ask_again(None, epsilon, deadline_in_s)
+
+    def ask_again(self, earlier: str | None, epsilon: str, deadline_in_s: int) -> str:
+        """Ask both owners, or the receiver alone about what the sender has answered before."""
+        study = self.kind.study(
+            reuses=earlier,
+            title=f"study {len(self.studies)}",
+            budget=Budget.of(epsilon, "0"),
+            deadline=int(self.now) + deadline_in_s,
+        )
+        name, envelope = sealed(study)
+        self.studies[name] = study
+        self.put_as_analyst(f"/v1/studies/{name}", envelope)
+        return name
+
+    def _check_owner(self, connection: sa.Connection, owner: str) -> None:
+        debits = check_account(connection, "people")
+        verify(connection)
+        rows = connection.execute(OUTBOX.select()).all()
+        releases = {row.study: bytes(row.envelope) for row in rows if row.kind == "release"}
+        states = {row.digest: row.state for row in connection.execute(AGENT_STUDIES.select())}
+        closed = {study for study, state in states.items() if state == State.CLOSED}
+        spent_on = [str(entry.study) for entry in debits]
+        assert sorted(spent_on) == sorted({*releases, *closed}), (
+            "debits differ from releases and closed studies"
+        )
+        for study in self.studies:
+            sent = self.network.bodies[f"/v1/studies/{study}/releases/{owner}", "PUT"]
+            assert sent <= {releases.get(study, b"")}, "another release than the stored one was sent"
+            is_asked = owner == RECEIVER or self.studies[study].owners[0].reuses is None
+            assert is_asked or study not in releases, "a release was made again of who reads one again"
+        approved = {study for study, state in states.items() if state == State.APPROVED}
+        reserved = {row.study for row in connection.execute(RESERVATIONS.select())}
+        assert reserved == approved, "what is reserved is not what is approved"
+        spent = sum((self._cost_of(owner, envelope) for envelope in releases.values()), Fraction(0))
+        assert spent <= Fraction(self.kind.cap.epsilon_micro, 10**6), "what was released passes the cap"
+
+    @staticmethod
+    def _cost_of(owner: str, envelope: bytes) -> Fraction:
+        """The epsilon of a release by what it says itself: the noise of its numbers."""
+        events = release_in(envelope, owner).release.guarantee.events
+        assert all(isinstance(event, LaplaceEvent) for event in events)
+        return sum(
+            (1 / Fraction(e.noise_multiplier) for e in events if isinstance(e, LaplaceEvent)), Fraction(0)
+        )
+
+    def _check_result(self, verified: VerifiedTranscript) -> None:
+        """Nothing: the second release was made of the first."""
+
+    def _check_ends(self) -> None:
+        super()._check_ends()
+        for owner in self.parties:
+            rows = self.rows(owner, RESERVATIONS)
+            known = {row.digest: row.state for row in self.rows(owner, AGENT_STUDIES)}
+            late = [row.study for row in rows if known[row.study] != State.APPROVED]
+            assert not late, "a reservation has outlived its study"
+
+
+class MaskedWorld(Simulation):
+    """A tester and owners who mask, in memory. ``shown`` changes the keys that an owner is shown."""
+
+    kind = COUNTS
+    parties = MASKED
+
+    def __init__(
+        self, folder: Path, templates: Path, *, by_hand: str = "", noise: Any = None, cap: float = 2.0
+    ) -> None:
+        self.shown: Callable[[str, dict[str, str]], dict[str, str]] = lambda _, keys: keys
+        self.by_hand, self.noise, self.epsilon_max = (by_hand,), noise, cap
+        super().__init__(folder, templates)
+
+    def new_study(self) -> Study:
+        return masked_study()
+
+    def make_agent(self, owner: str, **uses: Any) -> Any:
+        agent = super().make_agent(owner, **uses | {"noise": self.noise})
+        fetch = agent.client.mask_keys
+
+        def hostile(study: str) -> bytes | None:
+            found = fetch(study)
+            return found if found is None else json.dumps(self.shown(owner, json.loads(found))).encode()
+
+        agent.client.mask_keys = hostile
+        return agent
+
+    def show_keys(self, *names: str) -> None:
+        """Let owners take studies in, and show their keys."""
+        for name in names or self.parties:
+            self.act(name, "poll")
+            Delivery(self.agents[name]).deliver()
+
+    def answer(self, *names: str) -> None:
+        """Let owners fetch the keys, and release."""
+        for name in names or self.parties:
+            self.act(name, "poll")
+            self.act(name, "work")
+
+    def finish(self) -> None:
+        self.show_keys()
+        self.answer()
+        self.work_at_tester()
+
+    def state(self, study: str, name: str = "north") -> Any:
+        return {row.digest: row for row in self.rows(name, AGENT_STUDIES)}[study]

@@ -109,12 +109,6 @@ class Federation:
         return bool(self.app.state.worker.run_once())
 
 
-def problem(response: httpx.Response) -> str:
-    """Return the slug of a problem response."""
-    assert response.headers["content-type"] == "application/problem+json", response.text
-    return str(response.json()["type"]).removeprefix("urn:tacit:problem:")
-
-
 def enrolled(folder: Path, database_url: str, parties: Parties) -> Iterator[Federation]:
     """Yield a tester, an analyst and three owners, all enrolled."""
     found = Federation(folder, database_url, parties)

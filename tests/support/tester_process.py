@@ -36,7 +36,7 @@ LATER_S = 600.0
 """When what was acknowledged is stored: longer than anything is waited for."""
 
 
-LIMIT_S = 10.0
+LIMIT_S = 3.0
 
 STUCK = "never ends"
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from made_studies import made_study, rows_table
-from masked_world import MASKED, NoNoise, exact_total, key_message, masked_study
+from made_studies import NoNoise, made_study, rows_table
+from world import MASKED, exact_total, key_message, masked_study
 
 import tacit.local
 from tacit.errors import StudyRefusedError

@@ -49,32 +49,6 @@ def setup(make: MakeAgent) -> Setup:
     return Setup(attacked, app, rung)
 
 
-STUDY = f"/v1/studies/{'a' * 64}"
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/v1/status"),
-        ("GET", "/v1/studies"),
-        ("GET", STUDY),
-        ("GET", f"{STUDY}/reuses"),
-        ("GET", "/v1/ledger"),
-        ("GET", "/v1/ledger/verification"),
-        ("POST", f"{STUDY}/approval"),
-        ("POST", f"{STUDY}/decline"),
-    ],
-)
-def test_every_address_asks_for_the_owners_key_and_for_this_agent(
-    setup: Setup, method: str, path: str
-) -> None:
-    body = {} if method == "POST" else None
-    assert setup.request(method, path).status_code == 401
-    assert setup.call(method, path, body, key=setup.attacked.world.analyst).status_code == 403
-    assert setup.call(method, path, body, audience="agent:south").status_code == 401
-    assert setup.call(method, path, body).status_code in {200, 404}
-
-
 def test_the_owner_sees_whether_a_release_is_read_again_as_far_as_the_tester_tells(setup: Setup) -> None:
     asked = setup.ask()
     path = f"/v1/studies/{asked}/reuses"

@@ -34,14 +34,13 @@ from tacit_protocol.domain import (
     EncoderModel,
     ImageColumn,
     InputColumn,
-    NumericColumn,
     Projection,
     TextColumn,
     VectorColumn,
     clipped_to_norm,
 )
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.study import DeclineMessage, ReleaseMessage, Study
+from tacit_protocol.messages.study import DeclineMessage, ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, open_envelope
 from tacit_services.agent.data import encoders as encoders_module
@@ -800,9 +799,3 @@ def test_a_catalogue_tells_which_encoders_run_on_which_vectors(make: MakeAgent) 
     assert "does not run the encoder 222" in refusals("2" * 64)[0]
     assert "norm of 2 at most" in refusals(norm=3.0)[0]
     assert "lets no study use a column y" in refusals(name="y")[0]
-
-
-def test_studies_without_encoders_keep_their_bytes(make: MakeAgent) -> None:
-    study: Study = make().world.study()
-    assert "encoders" not in make().world.sealed(study)[0].decode()
-    assert NumericColumn(name="a", lower=-2.0, upper=2.0) in PROJECTED.columns()

@@ -15,33 +15,16 @@ import openpyxl
 import pandas as pd
 import pyreadstat
 import pytest
+from columns_read import numbers_of, texts_of
 from openpyxl.cell import WriteOnlyCell
 
-from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
 from tacit_services.agent.data import file_source
 from tacit_services.agent.data.opening import SourceSettings, open_source
-from tacit_services.agent.data.source import Columns, Source
+from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
 
 CANARY = "Xc4nary7"
-
-
-def numbers_of(source: Source, name: str, rows_max: int = 2) -> list[float | None]:
-    found: list[float] = []
-    for batch in source.batches(Columns(numbers=(name,)), rows_max):
-        assert batch.num_rows <= rows_max
-        found += numbers(name, batch.column(name)).tolist()
-    return [value if math.isfinite(value) else None for value in found]
-
-
-def texts_of(source: Source, name: str, rows_max: int = 2) -> list[str | None]:
-    found: list[str | None] = []
-    for batch in source.batches(Columns(text=(name,)), rows_max):
-        assert batch.num_rows <= rows_max
-        read = text(batch.column(name))
-        found += [read.distinct[place] if place >= 0 else None for place in read.indices]
-    return found
 
 
 def workbook(path: Path, rows: Sequence[Sequence[object]], sheet: str = "Visits") -> Path:

@@ -17,7 +17,7 @@ from agent_fakes import FAKES, AttackedAgent
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from certificates import write_certificate
-from curator_federation import curator_federation
+from curated_world import curator_federation
 from served import listening
 
 from tacit_services.agent.notices import (

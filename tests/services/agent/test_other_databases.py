@@ -2,7 +2,6 @@
 
 # ruff: noqa: S608 (the tests' own queries)
 
-import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ import odd_rows
 import pymysql
 import pytest
 import sqlalchemy as sa
+from columns_read import numbers_of, texts_of
 from sqlalchemy.dialects import mssql, oracle
 
-from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_services.agent.data import sql_source
 from tacit_services.agent.data.opening import open_source
@@ -28,15 +27,7 @@ CANARY = "Xc4nary7"
 
 def as_both(source: SqlSource, name: str) -> list[tuple[float | None, str | None]]:
     """Return a column's values as numbers and as categories."""
-    as_numbers: list[float] = []
-    for batch in source.batches(Columns(numbers=(name,)), 2):
-        as_numbers += numbers(name, batch.column(name)).tolist()
-    texts: list[str | None] = []
-    for batch in source.batches(Columns(text=(name,)), 2):
-        read = text(batch.column(name))
-        texts += [read.distinct[place] if place >= 0 else None for place in read.indices]
-    finite = [value if math.isfinite(value) else None for value in as_numbers]
-    return list(zip(finite, texts, strict=True))
+    return list(zip(numbers_of(source, name), texts_of(source, name), strict=True))
 
 
 @pytest.fixture

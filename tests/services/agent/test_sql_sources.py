@@ -16,9 +16,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from columns_read import numbers_of, texts_of
 from long_runs import LONG
 
-from tacit_protocol.arrow_columns import numbers, text, text_of
+from tacit_protocol.arrow_columns import numbers, text_of
 from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_services.agent.data.source import Columns, Splits
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
@@ -66,22 +67,6 @@ def wait_for_connections(url: str, count: int) -> None:
     while (found := connections(url)) != count:
         assert time.monotonic() < until, f"there are {found} connections, and not {count}"
         time.sleep(0.02)
-
-
-def numbers_of(source: SqlSource, name: str, rows_max: int = 4) -> list[float | None]:
-    found: list[float] = []
-    for batch in source.batches(Columns(numbers=(name,)), rows_max):
-        assert batch.num_rows <= rows_max
-        found += numbers(name, batch.column(name)).tolist()
-    return [value if math.isfinite(value) else None for value in found]
-
-
-def texts_of(source: SqlSource, name: str, rows_max: int = 4) -> list[str | None]:
-    found: list[str | None] = []
-    for batch in source.batches(Columns(text=(name,)), rows_max):
-        read = text(batch.column(name))
-        found += [read.distinct[place] if place >= 0 else None for place in read.indices]
-    return found
 
 
 def of_cursor(name: str, value: Any) -> tuple[float | None, str | None]:

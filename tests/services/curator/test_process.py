@@ -1,7 +1,5 @@
 """A curator as a process: it takes data and a study, sends one release, and stops when asked."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +11,9 @@ import httpx
 import pytest
 from agent_fakes import FakeTester
 from curated_world import CURATOR, curated_study_of
-from fault_world import key_of, sealed
-from own_time import require_a_stop_in_time, stop
+from forked_python import ForkedProcess, forked_python, process_of
+from own_time import PATIENCE_S, require_a_stop_in_time, stop, wait_until
+from world import key_of, sealed
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.domain import Domain, NumericColumn
@@ -24,7 +23,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope
 from tacit_services.ledger.command import verify_ledger
 
-PATIENCE_S = 300.0
+COMMAND = ("-m", "tacit_services.curator", "serve", "--config")
 CANARY = "7.3182450917"
 """More digits than the time of a line of the log has."""
 
@@ -35,7 +34,7 @@ OWNERS = ("north", "west")
 class Running:
     """A curator's process, and requests to it."""
 
-    process: subprocess.Popen[bytes]
+    process: ForkedProcess
     url: str
 
     def call(self, method: str, path: str, party: str, **options: Any) -> httpx.Response:
@@ -72,13 +71,6 @@ class Running:
         assert sent.status_code == 201, sent.text
 
 
-def wait_until(holds: Any) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def write_settings(folder: Path, url: str, tester_url: str) -> Path:
     (folder / "curator.pem").write_bytes(key_of(CURATOR).to_pem())
     (folder / "storage.key").write_text("3b" * 32)
@@ -94,14 +86,10 @@ def write_settings(folder: Path, url: str, tester_url: str) -> Path:
 @contextmanager
 def running(folder: Path, url: str, tester_url: str) -> Iterator[Running]:
     config = write_settings(folder, url, tester_url)
-    command = [sys.executable, "-m", "tacit_services.curator", "serve", "--config", str(config)]
-    with (folder / "log").open("ab") as log, subprocess.Popen(command, stderr=log) as process:
-        try:
-            curator = Running(process, url)
-            wait_until(curator.is_ready)
-            yield curator
-        finally:
-            process.kill()
+    with process_of(folder / "log", *COMMAND, str(config)) as process:
+        curator = Running(process, url)
+        wait_until(curator.is_ready)
+        yield curator
 
 
 @pytest.mark.long
@@ -155,8 +143,7 @@ def test_a_curator_answers_a_study_and_stops_with_status_zero(tmp_path: Path) ->
 def test_a_curator_without_its_storage_key_does_not_start(tmp_path: Path) -> None:
     config = write_settings(tmp_path, "http://127.0.0.1:1", "http://127.0.0.1:2")
     (tmp_path / "storage.key").write_text("not a key")
-    command = [sys.executable, "-m", "tacit_services.curator", "serve", "--config", str(config)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    ended = forked_python().run([*COMMAND, str(config)], timeout_s=PATIENCE_S)
     assert ended.returncode == 1
     assert "storage_keys_file" in ended.stderr
     assert "not a key" not in ended.stderr

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 from curator_process import PATH, CuratorProcess, load, prepare
-from curator_world import COLUMNS, ROWS, CuratorWorld, problem
+from curator_world import COLUMNS, ROWS, CuratorWorld
 from long_runs import choose
 from own_time import require_a_stop_in_time, stop
+from served import problem
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.signing import PrivateKey

@@ -8,8 +8,7 @@ import signal
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import cluster_functions as functions
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from cluster_functions import SECRET
 from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
+from own_time import wait_until
 
 from tacit_protocol.domain import DataError, ThreadWorkers, WorkersUnavailableError
 from tacit_services.shared import cluster as cluster_module
@@ -38,15 +38,6 @@ PATIENT = RetryPolicy(connect_s=60, reconnect_s=60, workers_s=120, look_s=0.2, p
 
 HASTY = RetryPolicy(connect_s=60, reconnect_s=0.5, workers_s=0.5, look_s=0.1, pause_s=0.1, attempts=1)
 """For what never comes."""
-
-PATIENCE_S = 300.0
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)  # between two looks, not for luck
 
 
 def what_is_wrong(workers: ClusterWorkers) -> str:

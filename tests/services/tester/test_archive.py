@@ -13,8 +13,9 @@ import pytest
 import sqlalchemy as sa
 from ended_studies import cancelled, completed, incomplete
 from forked_python import forked_python
+from served import problem
 from study_parties import MeanProcedure
-from tester_federation import URL, Federation, problem
+from tester_federation import URL, Federation
 
 from tacit_protocol.messages.encoding import decode, encode, encode_json
 from tacit_protocol.messages.study import Transcript

@@ -1,7 +1,8 @@
 """What owners publish at the tester: signed, the newest alone, of enrolled owners, and shown as text."""
 
 import pytest
-from tester_federation import URL, Federation, problem
+from served import problem
+from tester_federation import URL, Federation
 from window import Window
 
 from tacit_protocol.domain import CategoricalColumn, NumericColumn

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,9 +20,12 @@ import pytest
 import sqlalchemy as sa
 import tester_process
 from fastapi import FastAPI
+from forked_python import process_of
+from own_time import wait_until
+from served import problem
 from sqlalchemy.engine import Engine
 from study_parties import MeanProcedure
-from tester_federation import URL, Federation, problem
+from tester_federation import URL, Federation
 
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.messages.encoding import encode
@@ -341,13 +344,9 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
     took_s = []
     for attempt in range(STOPS_MAX):
         mark = tmp_path / f"computing-{attempt}"
-        command = [sys.executable, tester_process.__file__, str(config), "work-for-ever", str(mark)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-            until = time.monotonic() + PATIENCE_S
-            while not mark.exists():
-                assert process.poll() is None
-                assert time.monotonic() < until, "the worker takes no job"
-                time.sleep(0.02)  # between two looks, not for luck
+        command = (tester_process.__file__, str(config), "work-for-ever", str(mark))
+        with process_of(tmp_path / "log", *command) as process:
+            wait_until(mark.exists)
             assert jobs_of(federation.engine)[0][1] == 1
             computing = int(mark.read_text("ascii"))
             asked_s = time.monotonic()
@@ -372,13 +371,6 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)  # between two looks, not for luck
-
-
 def has_ended(process: int) -> bool:
     """Return whether a process is not there, or has ended and waits for its parent to notice."""
     try:
@@ -394,12 +386,8 @@ def working(federation: Federation, database_url: str, folder: Path, *planted: s
     config.write_text(
         f'name = "tester"\nurl = "{URL}"\nkey_file = "tester.pem"\ndatabase_url = "{database_url}"\n'
     )
-    command = [sys.executable, tester_process.__file__, str(config), *planted]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
+    with process_of(folder / "log", tester_process.__file__, str(config), *planted) as process:
+        yield process.pid
 
 
 @pytest.mark.both_databases

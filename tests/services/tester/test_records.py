@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import respelled
 from ended_studies import cancel, cancelled, completed, incomplete
+from served import problem
 from study_parties import study_bytes
-from tester_federation import Federation, problem
+from tester_federation import Federation
 
 from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.study import CancellationMessage, DeclineMessage, Party, Transcript

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from planted import with_mistake
+from served import problem
 from sqlalchemy.engine import Connection
 from study_parties import MeanProcedure
-from tester_federation import Federation, problem
+from tester_federation import Federation
 
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, PrivateKey, open_envelope, sign_envelope
 from tacit_services.shared.database import run_transaction

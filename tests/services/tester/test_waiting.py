@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 from planted import with_mistake
+from served import problem
 from study_parties import MeanProcedure
-from tester_federation import Federation, problem
+from tester_federation import Federation
 
 from tacit_services.shared.database import DatabaseUnavailableError
 from tacit_services.shared.http_server import Stopping

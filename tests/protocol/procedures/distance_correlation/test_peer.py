@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fault_world import key_of, sealed
-from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, peer_study
+from made_studies import SeededNoise
 from two_sample_cases import MemoryTable
+from world import PEER, RECEIVER, SENDER, key_of, peer_study, sealed
 
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
@@ -39,7 +39,7 @@ from tacit_protocol.verification import VerificationError, verify_transcript
 
 Floats = np.typing.NDArray[np.float64]
 
-UNITS = 60
+PROCEDURE, UNITS = PEER.procedure, 60
 
 
 def table(study: Study, side: int, values: Floats) -> MemoryTable:
@@ -48,7 +48,7 @@ def table(study: Study, side: int, values: Floats) -> MemoryTable:
 
 
 def sent(study: Study, x: Floats, seed: int) -> Release:
-    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(study, 0, x)), GaussianNoise(seed))
+    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(study, 0, x)), SeededNoise(seed))
 
 
 def combined(study: Study, x: Floats, y: Floats, seed: int = 1) -> tuple[Release, Combined]:
@@ -102,7 +102,7 @@ def test_what_is_published_covers_the_exact_value() -> None:
     _, made = combined(study, x, x)
     inside = 0
     for seed in range(200):
-        release = PROCEDURE.privatise(study, made.summary, GaussianNoise(100 + seed))
+        release = PROCEDURE.privatise(study, made.summary, SeededNoise(100 + seed))
         PROCEDURE.check_release(study, release)
         verdict = conclude(PROCEDURE, study, {RECEIVER: release}, {SENDER: UNITS, RECEIVER: UNITS})
         low, high = (verdict.model_dump()[name] for name in ("covariance_lower", "covariance_upper"))
@@ -117,7 +117,7 @@ def test_the_tester_takes_no_other_release_in_peer_mode() -> None:
     release, made = combined(study, x, x)
     with pytest.raises(ReleaseError, match="one covariance"):
         PROCEDURE.check_release(study, release)
-    published = PROCEDURE.privatise(study, made.summary, GaussianNoise(1))
+    published = PROCEDURE.privatise(study, made.summary, SeededNoise(1))
     with pytest.raises(ReleaseError):
         planned(PROCEDURE, study).check_received(SENDER, published)
     cheaper = published.guarantee.model_copy(update={"events": published.guarantee.events[:1]})
@@ -148,7 +148,7 @@ def parts(publish: bool) -> dict[str, Any]:
     hidden: dict[str, Any] = {"ciphertext_digest": ciphertext_digest(bytes(100)), "ciphertext_bytes": 100}
     statement = encode(SealedRelease(study=name, party=SENDER, receiver=RECEIVER, units=UNITS, **hidden))
     if publish:
-        release = PROCEDURE.privatise(study, made.summary, GaussianNoise(1))
+        release = PROCEDURE.privatise(study, made.summary, SeededNoise(1))
         kind, releases = RELEASE_TYPE, {RECEIVER: release}
         answer = encode(ReleaseMessage(study=name, party=RECEIVER, release=release))
     else:
