@@ -323,19 +323,16 @@ def test_with_the_authority_every_command_does(
             file.write_text(text)
 
 
-def test_a_file_that_holds_no_certificate_is_said_to_be_none(federation: Federation, say: Say) -> None:
-    for wrong in (federation.folder / "nowhere.pem", federation.party):
-        code, answer = say("party", "list", "--party", str(federation.party), "--ca-file", str(wrong))
-        assert (code, answer["error"]) == (1, "ConfigurationError")
-        assert "PEM" in answer["message"]
-
-
 def test_another_authority_is_not_trusted(federation: Federation, say: Say, tmp_path: Path) -> None:
+    """And a file that holds no certificate is said to be none."""
     other = tmp_path / "other.pem"
     other.write_bytes(dict(deployed().service_secrets())["services_ca"])
-    code, answer = say("party", "list", "--party", str(federation.party), "--ca-file", str(other))
-    assert code == 1
-    assert is_unreached(answer)
+    ask = ("party", "list", "--party", str(federation.party), "--ca-file")
+    code, answer = say(*ask, str(other))
+    assert (code, is_unreached(answer)) == (1, True)
+    for wrong in (federation.folder / "nowhere.pem", federation.party):
+        code, answer = say(*ask, str(wrong))
+        assert (code, answer["error"], "PEM" in answer["message"]) == (1, "ConfigurationError", True)
 
 
 def test_the_operator_of_a_tester_with_a_private_authority_enrols_an_analyst_by_commands_alone(
@@ -513,30 +510,30 @@ def files(tmp_path: Path, elsewhere: Elsewhere) -> dict[str, Path]:
     return {name: rewritten(file, safe, clear) for name, file in made.items()}
 
 
-def test_an_upload_of_rows_in_the_clear_sends_nothing(
+def test_no_command_and_no_doctor_speaks_in_the_clear(
     files: dict[str, Path], elsewhere: Elsewhere, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = ["owner", "upload", str(tmp_path / "rows.csv"), "--data-set", "heart"]
-    assert run([*rows, "--owner", str(files["owner"]), "--json"]) == 2
-    said = json.loads(capsys.readouterr().err)
-    assert "plain http://" in said["message"]
-    assert elsewhere.heard == []
-
-
-def test_no_command_and_no_doctor_speaks_in_the_clear(
-    files: dict[str, Path], elsewhere: Elsewhere, capsys: pytest.CaptureFixture[str]
-) -> None:
     commands = [
-        ["party", "list", "--party", str(files["party"])],
-        ["party", "login", "--party", str(files["party"])],
+        *(["party", verb, "--party", str(files["party"])] for verb in ("list", "login")),
         ["study", "list", "--party", str(files["party"])],
-        ["agent", "enrol", "--invitation", "x", "--config", str(files["agent"])],
-        ["curator", "enrol", "--invitation", "x", "--config", str(files["curator"])],
+        *(
+            [noun, "enrol", "--invitation", "x", "--config", str(files[noun])]
+            for noun in ("agent", "curator")
+        ),
         ["owner", "login", "--owner", str(files["owner"])],
+        [
+            "owner",
+            "upload",
+            str(tmp_path / "rows.csv"),
+            "--data-set",
+            "heart",
+            "--owner",
+            str(files["owner"]),
+        ],
     ]
     for command in commands:
         assert run([*command, "--json"]) == 2, command
-    capsys.readouterr()
+        assert "plain http://" in json.loads(capsys.readouterr().err)["message"]
     for name, peer in (("party", "tester"), ("owner", "curator")):
         found = {finding.name: finding for finding in examine(files[name])}
         assert found[peer].state == "failed"

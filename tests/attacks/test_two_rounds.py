@@ -91,26 +91,71 @@ class World(RelaySimulation):
         return self.call("GET", f"/v1/studies/{study}/transcript", "ada").content
 
 
+class AnswersWorld(World):
+    make = staticmethod(make_answers_agent)
+    new_study = staticmethod(answers_study)
+
+
+class ScreeningWorld(World):
+    make = staticmethod(make_screening_agent)
+    new_study = staticmethod(screening_study)
+
+
+class SeveralWorld(World):
+    """Several senders, all of whom the receiver waits for."""
+
+    make = staticmethod(make_several_agent)
+    new_study = staticmethod(several_study)
+    parties = tuple(SEVERAL)
+
+    def send(self) -> None:
+        self.accept()
+        for name in (SENDER, THIRD):
+            self.send_by(name)
+
+    def send_by(self, name: str) -> None:
+        Fetcher(self.agents[name]).poll(0)
+        with suppress(TesterRefusedError):
+            work(self.agents[name])
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A fake procedure's world, or the one that a test is parametrised over."""
     monkeypatch.setitem(discovery.PROCEDURES, PROCEDURE.name, PROCEDURE)
-    world = World(tmp_path)
+    world = getattr(request, "param", World)(tmp_path)
     yield world
     world.close()
+
+
+several = pytest.mark.parametrize("world", [SeveralWorld], indirect=True)
+answering = pytest.mark.parametrize("world", [AnswersWorld, ScreeningWorld], indirect=True)
 
 
 def signed(message: ReleaseMessage, name: str = SENDER, **changes: Any) -> bytes:
     return sign_envelope(encode(message.model_copy(update=changes)), RELEASE_TYPE, key_of(name))
 
 
-def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: World) -> None:
+@pytest.mark.parametrize(
+    ("world", "spent"),
+    [(World, [1, 2]), (AnswersWorld, [2, 2]), (ScreeningWorld, [2, 2]), (SeveralWorld, [2, 2, 2])],
+    indirect=["world"],
+)
+def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: World, spent: list[int]) -> None:
+    """Of several senders the receiver answers to all at once."""
     study = world.ask()
     world.finish()
-    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000])
+    senders = [name for name in world.parties if name != RECEIVER]
+    assert [world.spent(name) for name in (*senders, RECEIVER)] == [[epsilon * 10**6] for epsilon in spent]
     found = verify_transcript(world.transcript(study), key_of("tester").public_hex)
-    assert set(found.releases) == {SENDER, RECEIVER}
-    assert world.message(RECEIVER).received == found.release_digests[SENDER]
-    assert world.message(SENDER).received is None
+    assert (found.verdict.outcome, set(found.releases)) == ("completed", set(world.parties))
+    sent = {name: found.release_digests[name] for name in senders}
+    received = digest(encode_json(sent)) if len(sent) > 1 else sent[SENDER]
+    assert world.message(RECEIVER).received == received
+    for name in senders:
+        assert world.message(name).received is None
+        units = found.releases[name].units
+        assert all(len(own.values()) == units for own in found.releases[name].answers.values())
 
 
 def test_each_owner_looks_at_its_own_release_of_two_rounds(world: World) -> None:
@@ -231,7 +276,50 @@ def another_number_of_units(release: Release) -> Release:
     return one_answer_more(release).model_copy(update={"units": release.units + 1})
 
 
-@pytest.mark.parametrize("change", [less_noise, one_answer_more, another_number_of_units])
+def another_number(release: Release) -> Release:
+    vector = release.vectors["answers"]
+    changed = vector.model_copy(update={"values": (vector.values[0] + 1, *vector.values[1:])})
+    return release.model_copy(update={"vectors": {"answers": changed}})
+
+
+def with_answers(release: Release, **changes: Any) -> Release:
+    ((name, own),) = release.answers.items()
+    parts = {"values": own.values(), "codes": own.codes, "retention": own.retention} | changes
+    answers = RandomisedAnswers.of(parts["values"], parts["codes"], parts["retention"])
+    return release.model_copy(update={"answers": {name: answers}})
+
+
+def more_retained(release: Release) -> Release:
+    """The same answers, said to be kept more often than the study fixes: they would be debiased by less."""
+    return with_answers(release, retention=0.9)
+
+
+def other_cells(release: Release) -> Release:
+    return with_answers(release, codes=3)
+
+
+def an_answer_too_few(release: Release) -> Release:
+    (own,) = release.answers.values()
+    return with_answers(release, values=own.values()[1:])
+
+
+def other_answers(release: Release) -> Release:
+    (own,) = release.answers.values()
+    return with_answers(release, values=1 - own.values())
+
+
+@pytest.mark.parametrize(
+    ("world", "change"),
+    [
+        *((World, change) for change in (less_noise, one_answer_more, another_number_of_units)),
+        *(
+            (kind, change)
+            for kind in (AnswersWorld, ScreeningWorld)
+            for change in (more_retained, other_cells, an_answer_too_few)
+        ),
+    ],
+    indirect=["world"],
+)
 def test_a_first_round_that_does_not_fit_ends_the_study_before_anything_is_spent(
     world: World, change: Callable[[Release], Release]
 ) -> None:
@@ -239,24 +327,36 @@ def test_a_first_round_that_does_not_fit_ends_the_study_before_anything_is_spent
     study = world.ask()
     world.send()
     wrong = signed(world.message(), release=change(world.message().release))
+    assert problem(world.put(study, wrong)) in {"release-refused", "conflicting-upload"}
     world.change = lambda _: wrong
     world.receive()
-    assert (world.state(study), world.spent(RECEIVER)) == ("refused", [])
+    assert (world.state(study), world.spent(RECEIVER), world.reserved(RECEIVER)) == ("refused", [], [])
 
 
-def test_verifiers_catch_a_tester_that_shows_them_another_first_round(world: World) -> None:
+@pytest.mark.parametrize(
+    ("world", "twice", "change"),
+    [
+        (World, SENDER, another_number),
+        *((kind, SENDER, other_answers) for kind in (AnswersWorld, ScreeningWorld, SeveralWorld)),
+        (SeveralWorld, THIRD, other_answers),
+    ],
+    indirect=["world"],
+)
+def test_verifiers_catch_a_tester_that_shows_them_another_first_round(
+    world: World, twice: str, change: Callable[[Release], Release]
+) -> None:
     """The sender signs two; the receiver answers to one of them, and says to which."""
     study = world.ask()
     world.finish()
     transcript = decode(Transcript, world.transcript(study), size_bytes_max=2**24)
-    message = world.message()
-    values = message.release.vectors["answers"].values
-    vector = message.release.vectors["answers"].model_copy(update={"values": (values[0] + 1, *values[1:])})
-    other = signed(message, release=message.release.model_copy(update={"vectors": {"answers": vector}}))
-    swapped = transcript.model_copy(update={"releases": {**transcript.releases, SENDER: other.decode()}})
+    message = world.message(twice)
+    other = signed(message, twice, release=change(message.release))
+    swapped = transcript.model_copy(update={"releases": {**transcript.releases, twice: other.decode()}})
     with pytest.raises(VerificationError, match="answers to another release") as caught:
         verify_transcript(encode(swapped), key_of("tester").public_hex)
     assert (caught.value.step, caught.value.party) == ("release", RECEIVER)
+    if twice == THIRD:
+        return
     gone = transcript.model_copy(update={"releases": {RECEIVER: transcript.releases[RECEIVER]}})
     with pytest.raises(VerificationError, match="before anything was sent"):
         verify_transcript(encode(gone), key_of("tester").public_hex)
@@ -616,208 +716,92 @@ def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(w
     assert world.spent(SENDER) == [1_000_000]
 
 
-# The same attacks on randomised answers of the real procedure.
+# Randomised answers of the real procedures.
 
 
-class AnswersWorld(World):
-    make = staticmethod(make_answers_agent)
-    new_study = staticmethod(answers_study)
-
-
-class ScreeningWorld(World):
-    make = staticmethod(make_screening_agent)
-    new_study = staticmethod(screening_study)
-
-
-@pytest.fixture(params=[AnswersWorld, ScreeningWorld])
-def answering(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    world: World = request.param(tmp_path)
-    yield world
-    world.close()
-
-
-def more_retained(message: ReleaseMessage) -> Release:
-    """The same answers, said to be kept more often than the study fixes: they would be debiased by less."""
-    return with_answers(message, retention=0.9)
-
-
-def other_cells(message: ReleaseMessage) -> Release:
-    return with_answers(message, codes=3)
-
-
-def an_answer_too_few(message: ReleaseMessage) -> Release:
-    (own,) = message.release.answers.values()
-    return with_answers(message, values=own.values()[1:])
-
-
-def with_answers(message: ReleaseMessage, **changes: Any) -> Release:
-    ((name, own),) = message.release.answers.items()
-    parts = {"values": own.values(), "codes": own.codes, "retention": own.retention} | changes
-    answers = RandomisedAnswers.of(parts["values"], parts["codes"], parts["retention"])
-    return message.release.model_copy(update={"answers": {name: answers}})
-
-
-def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: World) -> None:
-    study = answering.ask()
-    answering.finish()
-    assert answering.spent(SENDER) == answering.spent(RECEIVER) == [2_000_000]
-    found = verify_transcript(answering.transcript(study), key_of("tester").public_hex)
-    assert found.verdict.outcome == "completed"
-    assert len(found.releases[SENDER].answers["dose"].values()) == 60
-    assert answering.message(RECEIVER).received == found.release_digests[SENDER]
-
-
-@pytest.mark.parametrize("change", [more_retained, other_cells, an_answer_too_few])
-def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
-    answering: World, change: Callable[[ReleaseMessage], Release]
-) -> None:
-    study = answering.ask()
-    answering.send()
-    wrong = signed(answering.message(), release=change(answering.message()))
-    assert problem(answering.put(study, wrong)) in {"release-refused", "conflicting-upload"}
-    answering.change = lambda _: wrong
-    answering.receive()
-    assert (answering.state(study), answering.spent(RECEIVER)) == ("refused", [])
-    assert answering.reserved(RECEIVER) == []
-
-
-def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: World) -> None:
-    study = answering.ask()
-    answering.finish()
-    transcript = decode(Transcript, answering.transcript(study), size_bytes_max=2**24)
-    (own,) = answering.message().release.answers.values()
-    flipped = with_answers(answering.message(), values=1 - own.values())
-    other = signed(answering.message(), release=flipped).decode()
-    swapped = transcript.model_copy(update={"releases": {**transcript.releases, SENDER: other}})
-    with pytest.raises(VerificationError, match="answers to another release"):
-        verify_transcript(encode(swapped), key_of("tester").public_hex)
-
-
-def test_stewards_of_answers_read_that_they_are_about_people(answering: World) -> None:
-    study = answering.ask()
-    for name, agent in answering.agents.items():
+@answering
+def test_stewards_of_answers_read_that_they_are_about_people(world: World) -> None:
+    study = world.ask()
+    for name, agent in world.agents.items():
         Fetcher(agent).poll(0)
-        row = answering.read(name, lambda c: study_row(c, study))
+        row = world.read(name, lambda c: study_row(c, study))
         assert row is not None
         told = str(views.detail(agent, row, SIGN_IN.people)["plain_words"])
         assert "a record of a person" in " ".join(told.split()), name
         assert "more than a factor of 7.39" in " ".join(told.split()), name
 
 
-# Several senders, all of whom the receiver waits for.
+# Several senders.
 
 
-class SeveralWorld(World):
-    make = staticmethod(make_several_agent)
-    new_study = staticmethod(several_study)
-    parties = tuple(SEVERAL)
-
-    def send(self) -> None:
-        self.accept()
-        for name in (SENDER, THIRD):
-            self.send_by(name)
-
-    def send_by(self, name: str) -> None:
-        Fetcher(self.agents[name]).poll(0)
-        work(self.agents[name])
-
-
-@pytest.fixture
-def several(tmp_path: Path) -> Iterator[SeveralWorld]:
-    world = SeveralWorld(tmp_path)
-    yield world
-    world.close()
-
-
-def test_the_receiver_answers_to_all_senders_at_once(several: SeveralWorld) -> None:
-    study = several.ask()
-    several.finish()
-    assert [several.spent(name) for name in SEVERAL] == [[2_000_000]] * 3
-    found = verify_transcript(several.transcript(study), key_of("tester").public_hex)
-    assert found.verdict.outcome == "completed"
-    sent = {name: found.release_digests[name] for name in (SENDER, THIRD)}
-    assert several.message(RECEIVER).received == digest(encode_json(sent))
-
-
-def test_while_one_sender_is_missing_the_receiver_spends_nothing(several: SeveralWorld) -> None:
-    study = several.ask()
-    several.accept()
-    several.send_by(SENDER)
-    several.receive()
-    assert (several.state(study), several.spent(RECEIVER), several.rows(RECEIVER, RECEIVED)) == (
+@several
+def test_while_one_sender_is_missing_the_receiver_spends_nothing(world: SeveralWorld) -> None:
+    study = world.ask()
+    world.accept()
+    world.send_by(SENDER)
+    world.receive()
+    assert (world.state(study), world.spent(RECEIVER), world.rows(RECEIVER, RECEIVED)) == (
         "approved",
         [],
         [],
     )
-    several.send_by(THIRD)
-    several.receive()
-    assert several.spent(RECEIVER) == [2_000_000]
+    world.send_by(THIRD)
+    world.receive()
+    assert world.spent(RECEIVER) == [2_000_000]
 
 
-def test_no_sender_spends_before_the_receiver_has_accepted(several: SeveralWorld) -> None:
-    several.ask()
+@several
+def test_no_sender_spends_before_the_receiver_has_accepted(world: SeveralWorld) -> None:
+    world.ask()
     for name in (SENDER, THIRD):
-        Fetcher(several.agents[name]).poll(0)
-        with suppress(TesterRefusedError):
-            work(several.agents[name])
-    assert [several.spent(name) for name in SEVERAL] == [[]] * 3
+        world.send_by(name)
+    assert [world.spent(name) for name in SEVERAL] == [[]] * 3
 
 
-def test_one_senders_release_in_the_place_of_anothers_is_not_taken(several: SeveralWorld) -> None:
-    study = several.ask()
-    several.send()
+@several
+def test_one_senders_release_in_the_place_of_anothers_is_not_taken(world: SeveralWorld) -> None:
+    study = world.ask()
+    world.send()
     for name in (SENDER, THIRD):
-        package = bytes(several.rows(name, OUTBOX)[-1].envelope)
-        several.change = lambda _, package=package: package  # type: ignore[misc]
-        several.receive()
-        assert (several.state(study), several.spent(RECEIVER)) == ("approved", [])
-    several.change = lambda content: content
-    several.receive()
-    assert several.spent(RECEIVER) == [2_000_000]
+        package = bytes(world.rows(name, OUTBOX)[-1].envelope)
+        world.change = lambda _, package=package: package  # type: ignore[misc]
+        world.receive()
+        assert (world.state(study), world.spent(RECEIVER)) == ("approved", [])
+    world.change = lambda content: content
+    world.receive()
+    assert world.spent(RECEIVER) == [2_000_000]
 
 
-def test_a_sender_who_answers_for_another_column_is_refused(several: SeveralWorld) -> None:
-    study = several.ask()
-    several.accept()
-    several.send_by(SENDER)
-    theirs = several.message(SENDER)
+@several
+def test_a_sender_who_answers_for_another_column_is_refused(world: SeveralWorld) -> None:
+    study = world.ask()
+    world.accept()
+    world.send_by(SENDER)
+    theirs = world.message(SENDER)
     wrong = signed(theirs, THIRD, party=THIRD)
-    assert problem(several.put(study, wrong, THIRD)) == "release-refused"
+    assert problem(world.put(study, wrong, THIRD)) == "release-refused"
 
 
-@pytest.mark.parametrize("twice", [SENDER, THIRD])
-def test_verifiers_catch_a_sender_who_signs_two(several: SeveralWorld, twice: str) -> None:
-    """The receiver counted beside the first; a tester hands verifiers the second."""
-    study = several.ask()
-    several.finish()
-    message = several.message(twice)
-    ((column, own),) = message.release.answers.items()
-    other = RandomisedAnswers.of(1 - own.values(), own.codes, own.retention)
-    second = signed(message, twice, release=message.release.model_copy(update={"answers": {column: other}}))
-    transcript = decode(Transcript, several.transcript(study), size_bytes_max=2**24)
-    swapped = transcript.model_copy(update={"releases": {**transcript.releases, twice: second.decode()}})
-    with pytest.raises(VerificationError, match="answers to another release"):
-        verify_transcript(encode(swapped), key_of("tester").public_hex)
-
-
-def test_a_restarted_receiver_counts_beside_what_it_kept(several: SeveralWorld) -> None:
-    study = several.ask()
-    several.send()
-    Fetcher(several.agents[RECEIVER]).poll(0)
-    Fetcher(several.agents[RECEIVER]).collect()
-    (kept,) = several.rows(RECEIVER, RECEIVED)
-    several.restart_agent(RECEIVER)
-    several.change = lambda _: b"{}"
-    several.receive()
-    (still,) = several.rows(RECEIVER, RECEIVED)
+@several
+def test_a_restarted_receiver_counts_beside_what_it_kept(world: SeveralWorld) -> None:
+    study = world.ask()
+    world.send()
+    Fetcher(world.agents[RECEIVER]).poll(0)
+    Fetcher(world.agents[RECEIVER]).collect()
+    (kept,) = world.rows(RECEIVER, RECEIVED)
+    world.restart_agent(RECEIVER)
+    world.change = lambda _: b"{}"
+    world.receive()
+    (still,) = world.rows(RECEIVER, RECEIVED)
     assert bytes(still.package) == bytes(kept.package)
-    assert (several.state(study), several.spent(RECEIVER)) == ("sent", [2_000_000])
+    assert (world.state(study), world.spent(RECEIVER)) == ("sent", [2_000_000])
 
 
-def test_strangers_are_handed_neither_releases_nor_the_acceptance(several: SeveralWorld) -> None:
-    study = several.ask()
-    several.send()
+@several
+def test_strangers_are_handed_neither_releases_nor_the_acceptance(world: SeveralWorld) -> None:
+    study = world.ask()
+    world.send()
     for owner in (SENDER, THIRD):
         for caller in (SENDER, THIRD, "ada"):
-            answer = several.call("GET", f"/v1/studies/{study}/sealed/{owner}", caller)
+            answer = world.call("GET", f"/v1/studies/{study}/sealed/{owner}", caller)
             assert problem(answer) == "forbidden"

@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 import typer
 from curator_answers import HELD
+from forked_python import commands_forked
 from signed_study import signed_transcript
 
 from tacit import local
@@ -29,6 +30,7 @@ from tacit.client.transport import HttpTransport
 from tacit.command import _report_fault
 from tacit.command import app as app_module
 from tacit.command.connect import become
+from tacit.setup import doctor, processes
 from tacit.setup.configuration import toml_value
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
@@ -75,6 +77,13 @@ LEAVES = dict(commands())
 def steering(text: str) -> set[str]:
     """The characters of an output that a terminal would not simply show; line ends are our own."""
     return {c for c in text.replace("\n", "") if not c.isprintable()}
+
+
+@pytest.fixture(autouse=True)
+def _forked() -> Iterator[None]:
+    """The agent's own commands, which data check and doctor run, begin with their imports done."""
+    with commands_forked(doctor), commands_forked(processes):
+        yield
 
 
 def require_harmless(out: str, err: str) -> None:
