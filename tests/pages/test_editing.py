@@ -23,7 +23,7 @@ from pyarrow import parquet
 from window import Window
 
 from tacit.client.sign_in import Door
-from tacit_protocol.domain import DataError, Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing import CATALOGUE_TYPE, issue_token, open_envelope
 from tacit_services.agent.data.sql_source import SqlSource, require_one_query
@@ -163,17 +163,17 @@ FAULTS: dict[str, str] = {
 """What is no policy, the last ones for their depth or their size, and a part of what is said of it."""
 
 
-@pytest.mark.parametrize("text", FAULTS, ids=range(len(FAULTS)))
-def test_a_policy_that_the_parser_does_not_take_changes_nothing(edited: Edited, text: str) -> None:
+def test_a_policy_that_the_parser_does_not_take_changes_nothing(edited: Edited) -> None:
     before, policy = edited.text, edited.agent.agent.policy
-    for path in ("/policy", "/policy/preview"):
-        answer = edited.send(text, path)
-        assert answer.status_code == 422
-        shown = unescape(answer.text.split('role="alert">')[1].split("</p>")[0])
-        assert FAULTS[text] in shown
-        assert "Nothing was changed" in shown
-        assert str(edited.file.parent) not in answer.text
-    assert (edited.text, edited.agent.agent.policy) == (before, policy)
+    for text, words in FAULTS.items():
+        for path in ("/policy", "/policy/preview"):
+            answer = edited.send(text, path)
+            assert answer.status_code == 422, text[:40]
+            shown = unescape(answer.text.split('role="alert">')[1].split("</p>")[0])
+            assert words in shown, text[:40]
+            assert "Nothing was changed" in shown
+            assert str(edited.file.parent) not in answer.text
+        assert (edited.text, edited.agent.agent.policy) == (before, policy)
     assert len(edited.changes()) == 1
     assert [path.name for path in edited.file.parent.glob(".policy*")] == []
 
@@ -408,31 +408,23 @@ def test_an_admin_adds_a_query_of_a_connection_and_no_more_than_one_query(adding
     ).text.replace("&#39;", "'")
 
 
-QUERIES = (
-    "SELECT 1; DROP TABLE stays",
-    "SELECT 1) AS source; DROP TABLE stays --",
-    "SELECT 1) AS source, (SELECT age FROM stays",
-    "DELETE FROM stays",
-    "WITH x AS (SELECT 1) DELETE FROM stays",
-    "PRAGMA table_info(stays)",
-    "ATTACH DATABASE '/etc/passwd' AS other",
-    "ANALYZE",
-    "SELECT * FROM nothing",
-    "</textarea><script>alert(1)</script>",
-    "SELECT '</textarea><script>alert(1)</script>' FROM nothing",
-    "",
-    "SELECT " + "1," * 6000 + "1",
-)
-
-
-@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-def test_what_is_not_one_query_is_refused(adding: Adding, query: str) -> None:
-    answer = adding.choose(connection="warehouse", query=query)
-    assert answer.status_code == 422
-    assert "Nothing was changed" in answer.text
-    assert "<script>alert" not in answer.text
-    with closing(sqlite3.connect(adding.folder.parent / "warehouse.sqlite3")) as database:
-        assert database.execute("SELECT count(*) FROM stays").fetchone() == (1,)
+def test_what_is_not_one_query_is_refused(adding: Adding) -> None:
+    """Of each kind: attacks/test_hostile_queries.py has them all."""
+    for query in (
+        "SELECT 1; DROP TABLE stays",
+        "DELETE FROM stays",
+        "SELECT * FROM nothing",
+        "</textarea><script>alert(1)</script>",
+        "SELECT '</textarea><script>alert(1)</script>' FROM nothing",
+        "",
+        "SELECT " + "1," * 6000 + "1",
+    ):
+        answer = adding.choose(connection="warehouse", query=query)
+        assert answer.status_code == 422, query[:40]
+        assert "Nothing was changed" in answer.text
+        assert "<script>alert" not in answer.text
+        with closing(sqlite3.connect(adding.folder.parent / "warehouse.sqlite3")) as database:
+            assert database.execute("SELECT count(*) FROM stays").fetchone() == (1,)
 
 
 def test_no_path_is_free(adding: Adding) -> None:
@@ -483,19 +475,17 @@ FAULTY: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FAULTY)
-def test_a_mistake_in_the_form_is_said_and_changes_nothing(adding: Adding, case: str) -> None:
-    said, words = FAULTY[case]
-    fields = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
-    fields |= {"about": "<img src=x onerror=alert(1)>", **said}
-    for path in ("/data-sets", "/data-sets/preview"):
-        answer = adding.add(fields, path)
-        assert answer.status_code == 422
-        assert words in unescape(answer.text)
-        assert "<script>alert" not in answer.text
-        assert "<img src=x" not in answer.text
-        # Nothing that was typed is lost.
-        assert fields_of(answer.text)["epsilon"] == fields["epsilon"]
+def test_a_mistake_in_the_form_is_said_and_changes_nothing(adding: Adding) -> None:
+    plain = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
+    for case, (said, words) in FAULTY.items():
+        fields = plain | {"about": "<img src=x onerror=alert(1)>", **said}
+        for path in ("/data-sets", "/data-sets/preview"):
+            answer = adding.add(fields, path)
+            assert (answer.status_code, words in unescape(answer.text)) == (422, True), case
+            assert "<script>alert" not in answer.text
+            assert "<img src=x" not in answer.text
+            # Nothing that was typed is lost.
+            assert fields_of(answer.text)["epsilon"] == fields["epsilon"]
     assert not adding.added.exists()
     assert len(adding.agent.agent.settings.data_sets) == 1
 
@@ -547,7 +537,7 @@ def test_an_added_file_that_was_edited_by_hand_is_recorded_and_checked_at_the_ne
 
 
 @pytest.mark.both_databases
-def test_a_query_of_postgresql_tells_its_types_and_cannot_leave_its_parentheses(postgres_url: str) -> None:
+def test_a_query_of_postgresql_tells_its_types(postgres_url: str) -> None:
     engine = sa.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE visits (age integer, alive boolean, at date, sex text)")
@@ -556,14 +546,6 @@ def test_a_query_of_postgresql_tells_its_types_and_cannot_leave_its_parentheses(
     require_one_query(postgres_url, query)
     found = {column.name: column.type for column in SqlSource(postgres_url, query).schema()}
     assert found == {"age": "number", "alive": "yes or no", "at": "other", "sex": "text", "word": "text"}
-    for hostile in (
-        "SELECT 1) TO PROGRAM 'touch /tmp/never' --",
-        "SELECT 1; DROP TABLE visits",
-        "SELECT 1) AS source; COMMIT; DROP TABLE visits; --",
-        "DELETE FROM visits",
-    ):
-        with pytest.raises(DataError):
-            require_one_query(postgres_url, hostile)
 
 
 # A real agent, killed within a change, whose catalogue follows.

@@ -193,9 +193,9 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("claims", FORGED.values(), ids=FORGED)
-def test_a_forged_claim_lets_nobody_in(door: Door, claims: dict[str, Any]) -> None:
-    assert door.problem(*door.answer(**claims)) == "openid-refused"
+def test_a_forged_claim_lets_nobody_in(door: Door) -> None:
+    for case, claims in FORGED.items():
+        assert door.problem(*door.answer(**claims)) == "openid-refused", case
 
 
 UNKNOWN: dict[str, dict[str, Any]] = {

@@ -483,25 +483,6 @@ def test_a_release_that_nobody_sent_expires_and_its_budget_is_spent(attacked: At
     assert (agent.row(late).state.value, agent.spent()) == ("refused", before)
 
 
-def test_two_people_approve_and_one_sends(attacked: Attacked) -> None:
-    agent = attacked(policy=f"{TWO}\nlook_before_sending = true")
-    window = window_of(agent)
-    add(window, ("ann", "steward"), ("bob", "steward"))
-    digest = agent.world.ask(agent.tester, agent.world.study())
-    agent.turn()
-    ann, bob = window_of(agent).sign_in("ann"), window_of(agent).sign_in("bob")
-    assert press(ann, digest) == 303
-    assert press(ann, digest, "sending") == 409
-    assert press(bob, digest) == 303
-    agent.turn()
-    assert agent.debits()[0]["approved_by"] == ["ann", "bob"]
-    assert press(ann, digest, "sending") == 303
-    agent.turn()
-    assert agent.row(digest).state.value == "sent"
-    shown = window.ask("GET", f"/v1/studies/{digest}").json()
-    assert [said["person"] for said in shown["decisions"]] == ["ann", "bob"]
-
-
 @pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.both_databases

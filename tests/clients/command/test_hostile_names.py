@@ -172,7 +172,7 @@ class HostileService:
             software=printable(NAME)[:60],
         )
         self.verdict = sign_envelope(encode(verdict), VERDICT_TYPE, self.tester)
-        self.transcript = signed_transcript(result, title=NAME.strip() + "?")
+        self.transcript = _transcript()
         self.owner = PrivateKey.generate()
         published = PublishedDataSet(
             name="p", about=NAME, other_columns=(NAME[:100],), measures={NAME[:100]: NAME[:50]}
@@ -290,6 +290,11 @@ def _counted() -> Any:
     frames = [_table(seed) for seed in (1, 2)]
     bounds = {NAME: ["a", NAME]}
     return local.noisy_counts(*frames, epsilon=5.0, bounds=bounds, columns=[NAME], names=("n", "s"))
+
+
+@cache
+def _transcript() -> bytes:
+    return signed_transcript(_counted(), title=NAME.strip() + "?")
 
 
 def _table(seed: int) -> pd.DataFrame:
