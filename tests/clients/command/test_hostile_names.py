@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from command_lines import LINES, MARK
 from curator_answers import HELD
 from forked_python import commands_forked
 from signed_study import signed_transcript
@@ -49,7 +50,6 @@ from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
 
-MARK = "evil"
 NAME = f"[/bold][red]:smile:{MARK}\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\r\n\x08\x7f"
 """Markup that closes what is not open, an emoji's code, escapes in 7 and 8 bits, directions, line ends."""
 
@@ -333,68 +333,6 @@ def service(home: Path, monkeypatch: pytest.MonkeyPatch) -> HostileService:
     return there
 
 
-AGENT, TESTER, CURATOR = (["--config", f"{name}/{name}.toml"] for name in ("agent", "tester", "curator"))
-PARTY, OWNER = ["--party", "party/party.toml"], ["--owner", "owner/owner.toml"]
-
-FILE = ["transcript.json"]
-NAMED, INVITED = ["--name", "x"], ["--invitation", "x"]
-SHOWN: dict[str, list[str]] = {
-    **dict.fromkeys(("verify", "study verify"), FILE),
-    "study report": [*FILE, "--output", "report.html"],
-    "study adjust": [*FILE, *FILE],
-    "study transcript": ["DIGEST", "--output", f"{MARK}\x1b[2J.json", *PARTY],
-    "study create": ["draft.toml", "--dry-run", *PARTY],
-    "study envelope": ["DIGEST", "--output", f"{MARK}\x1b[2J.dsse", *PARTY],
-    "study deliver": ["answer.dsse", *PARTY],
-    **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
-    **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
-    **dict.fromkeys(("party invitations", "tester login"), TESTER),
-    **{
-        f"{noun} users {verb}": [*words, *where]
-        for noun, where in (
-            *(("party", PARTY), ("tester", TESTER), ("curator", CURATOR)),
-            *(("agent", AGENT), ("owner", OWNER)),
-        )
-        for verb, words in (
-            ("list", []),
-            ("add", ["ann", "--role", "viewer"]),
-            ("remove", ["ann"]),
-            ("record", []),
-        )
-    },
-    **dict.fromkeys(("curator invitations", "curator owners", "curator status"), CURATOR),
-    **{
-        f"{noun} {verb}": [*words, *where]
-        for noun, where in (("curator", CURATOR), ("owner", OWNER))
-        for verb, words in (
-            *((verb, []) for verb in ("data-sets", "studies", "ledger", "verify-ledger", "login")),
-            *(("show", ["DIGEST"]), ("delete", ["--data-set", "patients", "--yes"]), ("enrol", INVITED)),
-        )
-    },
-    **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
-    "owner decline": ["DIGEST", *OWNER],
-    "owner approve": ["DIGEST", "--yes", *OWNER],
-    **{f"agent {verb}": ["DIGEST", "--yes", *AGENT] for verb in ("approve", "send")},
-    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
-    "party invite": ["--role", "owner", *NAMED, *TESTER],
-    "party revoke": [*NAMED, *TESTER],
-    **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},
-    "party enrol": [*INVITED, *PARTY],
-    "agent enrol": [*INVITED, *AGENT],
-    **{key: ["--all", *AGENT] for key in ("agent studies",)},
-    "owner register": ["--file", "data-set.toml", *OWNER],
-    "owner upload": ["rows.csv", "--data-set", "patients", *OWNER],
-    "ledger export": ["--output", "ledger.json", *AGENT],
-    "doctor": ["--config", "party/party.toml"],
-    "data describe": ["rows.csv"],
-    "release show": ["released.parquet"],
-    "release expect": ["released.parquet", "--column", "age"],
-    "release sample": ["released.parquet", "--rows", "3", "--output", f"{MARK}\x1b[2J.csv"],
-    "release export": ["released.parquet", "--output", f"{MARK}\x1b[2J.parquet"],
-    "release compare": ["released.parquet", "released.parquet"],
-}
-"""How every command is run that prints what others wrote: services, files, results."""
-
 OWN = {
     # One's own files, keys and questions, and constants.
     *("tester init", "agent init", "curator init", "owner init", "party init", "agent certificate"),
@@ -418,8 +356,8 @@ OWN = {
 
 
 def test_every_command_is_run_with_hostile_names_or_says_why_not() -> None:
-    assert set(SHOWN) | OWN == set(LEAVES)
-    assert not set(SHOWN) & OWN
+    assert set(LINES) | OWN == set(LEAVES)
+    assert not set(LINES) & OWN
 
 
 @pytest.fixture
@@ -487,12 +425,12 @@ PROCESSES = {"data check", "doctor"}
 
 @pytest.mark.sweep(12)
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("words", sorted(SHOWN))
+@pytest.mark.parametrize("words", sorted(LINES))
 def test_what_others_wrote_cannot_steer_the_terminal(
     words: str, tacit: Run, service: HostileService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
+    arguments = [service.digest if part == "DIGEST" else part for part in LINES[words]]
     code, out, err = tacit(*words.split(), *arguments)
     require_harmless(out, err)
     assert code in {0, 1, 2}, err
@@ -518,7 +456,7 @@ def test_nor_on_a_terminal_where_colours_are_drawn(
     """Where rich writes sequences of its own, there are no others."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
+    arguments = [service.digest if part == "DIGEST" else part for part in LINES[words]]
     _, out, err = tacit(*words.split(), *arguments)
     # Colours, and what redraws a line of progress.
     plain = re.sub(r"\x1b\[[0-9;?]*[mhlKA]|\r", "", out + err)
