@@ -144,6 +144,8 @@ def test_forged_studies_are_refused_by_the_agent_before_they_are_parsed(
     payloads_are_not_parsed()
     for envelope in (*forged(attacked.world, study).values(), *flips(attacked.world.sealed(study)[0])):
         assert at_the_agent(attacked.agent.intake, named, envelope) in CONSTANT_TEXTS
+    replayed = at_the_agent(attacked.agent.intake, "0" * 64, attacked.world.sealed(study)[0])
+    assert replayed == "the study's bytes are not those that its digest names"
     assert attacked.opened == []
 
 
@@ -186,16 +188,6 @@ def test_a_true_study_that_is_not_for_here_and_now_is_declined_without_touching_
     attacked.turn()
     assert (attacked.row(asked).state, attacked.row(asked).problem) == (State.REFUSED, slug)
     assert (attacked.opened, attacked.debits()) == ([], [])
-
-
-def test_a_study_replayed_under_another_digest_is_refused_before_it_is_parsed(
-    make_agent: MakeAgent, payloads_are_not_parsed: Callable[[], None]
-) -> None:
-    attacked = make_agent()
-    envelope, _ = attacked.world.sealed(attacked.world.study())
-    payloads_are_not_parsed()
-    reason = at_the_agent(attacked.agent.intake, "0" * 64, envelope)
-    assert reason == "the study's bytes are not those that its digest names"
 
 
 def test_a_tester_rolled_back_to_before_the_release_gets_the_same_bytes_and_no_second_debit(
@@ -352,41 +344,31 @@ def refused_by_the_tester(
 
 @pytest.mark.sweep(1)
 @TAKES
-def test_flipped_answers_are_refused_by_the_tester_before_they_are_parsed(
+def test_forged_answers_are_refused_by_the_tester_before_they_are_parsed(
     federation: Federation, payloads_are_not_parsed: Callable[[], None], take: str
 ) -> None:
-    path, _, make, key = ANSWERS[take]
+    """Flipped at every byte, by another key, of another type, and what is honest elsewhere."""
+    path, kind, _, key = ANSWERS[take]
     study = federation.create()
     federation.get(f"/v1/studies/{study}")  # the study itself is parsed, once
     answers = answers_of(federation, study)
-    envelope = make(federation.parties, study)
-    payloads_are_not_parsed()
-    for flipped in flips(envelope):
-        assert refused_by_the_tester(federation, answers, study, flipped, take) in CONSTANT_TEXTS
-    for flipped in list(flips(envelope))[::100]:
-        response = federation.put(f"/v1/studies/{study}/{path}", key(federation.parties), flipped)
-        assert (response.status_code, problem(response)) == (400, "invalid-signature")
-        assert response.json()["detail"] in CONSTANT_TEXTS
-    assert federation.state(study) == "collecting"
-
-
-@pytest.mark.sweep(1)
-@TAKES
-def test_answers_by_another_key_or_of_another_type_are_refused_before_they_are_parsed(
-    federation: Federation, payloads_are_not_parsed: Callable[[], None], take: str
-) -> None:
-    study = federation.create()
-    answers = answers_of(federation, study)
     honest = {name: make(federation.parties, study) for name, (_, _, make, _) in ANSWERS.items()}
     payload = base64.b64decode(json.loads(honest[take])["payload"])
+    flipped = list(flips(honest[take]))
     payloads_are_not_parsed()
     for forgery in (
-        sign_envelope(payload, ANSWERS[take][1], PrivateKey.generate()),
-        sign_envelope(payload, STUDY_TYPE, ANSWERS[take][3](federation.parties)),
+        *flipped,
+        sign_envelope(payload, kind, PrivateKey.generate()),
+        sign_envelope(payload, STUDY_TYPE, key(federation.parties)),
         _with(honest[take], sig=bytes(64)),
         *(envelope for name, envelope in honest.items() if name != take),
     ):
         assert refused_by_the_tester(federation, answers, study, forgery, take) in CONSTANT_TEXTS
+    for forgery in flipped[::100]:
+        response = federation.put(f"/v1/studies/{study}/{path}", key(federation.parties), forgery)
+        assert (response.status_code, problem(response)) == (400, "invalid-signature")
+        assert response.json()["detail"] in CONSTANT_TEXTS
+    assert federation.state(study) == "collecting"
 
 
 def test_flipped_studies_are_refused_by_the_tester_before_they_are_parsed(
@@ -402,21 +384,20 @@ def test_flipped_studies_are_refused_by_the_tester_before_they_are_parsed(
         assert str(refused.value) in CONSTANT_TEXTS
 
 
-@TAKES
-def test_an_envelope_reader_that_ignored_the_signature_would_be_caught(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, take: str
+def test_another_study_under_a_digest_and_one_by_another_key_are_refused_by_the_tester(
+    federation: Federation,
 ) -> None:
-    study = federation.create()
-    answers = answers_of(federation, study)
-    flipped = _with(ANSWERS[take][2](federation.parties, study), sig=bytes(64))
-    assert refused_by_the_tester(federation, answers, study, flipped, take) == "the signature does not hold"
-    mistaken = with_mistake(
-        envelope_module, "verify_signature(public_hex, signature, _encoding(payload, payload_type))", "pass"
-    )
-    for module in (answers_module, relay_module):
-        monkeypatch.setattr(module, "open_envelope", mistaken.open_envelope)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        refused_by_the_tester(federation, answers, study, flipped, take)
+    study, envelope = federation.parties.sealed_study()
+    payload = base64.b64decode(json.loads(envelope)["payload"])
+    parties, stored = federation.parties, f"/v1/studies/{study}"
+    changed = sign_envelope(payload.replace(b'"level":0.05', b'"level":0.04'), STUDY_TYPE, parties.analyst)
+    assert problem(federation.put(stored, parties.analyst, changed)) == "digest-mismatch"
+    for key in (PrivateKey.generate(), parties.owners["north"]):
+        for signed in (sign_envelope(payload, STUDY_TYPE, key), envelope):
+            assert federation.put(stored, key, signed).status_code == 403
+        foreign = sign_envelope(payload, STUDY_TYPE, key)
+        assert federation.put(stored, parties.analyst, foreign).status_code == 400
+    assert federation.get(stored).status_code == 404
 
 
 @TAKES
@@ -426,20 +407,30 @@ def test_a_tester_that_parsed_before_it_checked_would_be_caught(
     monkeypatch: pytest.MonkeyPatch,
     take: str,
 ) -> None:
+    """And one whose reader of envelopes ignored the signature."""
     study = federation.create()
     answers = answers_of(federation, study)
     flipped = _with(ANSWERS[take][2](federation.parties, study), sig=bytes(64))
-    payloads_are_not_parsed()
     genuine = answers_module.open_envelope
+    assert refused_by_the_tester(federation, answers, study, flipped, take) == "the signature does not hold"
+    mistaken = with_mistake(
+        envelope_module, "verify_signature(public_hex, signature, _encoding(payload, payload_type))", "pass"
+    )
 
     def parsed_first(envelope: bytes, *rest: str) -> bytes:
         answers_module.decode(Study, envelope)
         return genuine(envelope, *rest)
 
-    for module in (answers_module, relay_module):
-        monkeypatch.setattr(module, "open_envelope", parsed_first)
-    with pytest.raises(AssertionError, match="before its signature"):
-        refused_by_the_tester(federation, answers, study, flipped, take)
+    for planted, error, words in (
+        (mistaken.open_envelope, pytest.fail.Exception, "DID NOT RAISE"),
+        (parsed_first, AssertionError, "before its signature"),
+    ):
+        if planted is parsed_first:
+            payloads_are_not_parsed()
+        for module in (answers_module, relay_module):
+            monkeypatch.setattr(module, "open_envelope", planted)
+        with pytest.raises(error, match=words):
+            refused_by_the_tester(federation, answers, study, flipped, take)
 
 
 DIGEST, SIGNATURE = "digest-mismatch", "invalid-signature"
@@ -461,13 +452,12 @@ REPLAYS: dict[tuple[str, str], tuple[Callable[[Any, str, str], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize(("path", "sent"), REPLAYS)
-def test_replayed_answers_are_refused_by_the_tester(federation: Federation, path: str, sent: str) -> None:
-    make, slug = REPLAYS[path, sent]
+def test_replayed_answers_are_refused_by_the_tester(federation: Federation) -> None:
     old, new = federation.create(), federation.create(title="Again?")
-    key = federation.parties.analyst if path == "cancellation" else federation.parties.owners["north"]
-    response = federation.put(f"/v1/studies/{new}/{path}", key, make(federation.parties, old, new))
-    assert problem(response) == slug
+    for (path, sent), (make, slug) in REPLAYS.items():
+        key = federation.parties.analyst if path == "cancellation" else federation.parties.owners["north"]
+        response = federation.put(f"/v1/studies/{new}/{path}", key, make(federation.parties, old, new))
+        assert problem(response) == slug, sent
     assert federation.state(new) == "collecting"
     assert not federation.get(f"/v1/studies/{new}").json()["owners"][0]["sent"]
 
@@ -579,11 +569,6 @@ def victim(tmp_path: Path) -> Victim:
     return Victim(tmp_path)
 
 
-def test_the_genuine_file_is_taken(victim: Victim) -> None:
-    assert victim.peer.compared(victim.config)["ok"]
-    assert victim.recorded() == 1
-
-
 def without_the_key(message: AlignmentMessage, **changes: Any) -> AlignmentMessage:
     """A message as somebody makes it who has seen another one, and has not the shared key."""
     changed = message.model_copy(update={**changes, "proof": NO_PROOF})
@@ -615,13 +600,11 @@ FORGERIES: dict[str, Callable[[Peer], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_file_is_refused(victim: Victim, name: str) -> None:
-    told = victim.refuses(FORGERIES[name](victim.peer))
-    assert not any(text in told for text in (*IDS, "others", "person", victim.peer.shared.secret.hex()))
-
-
-def test_a_file_in_the_owners_own_key_is_refused(victim: Victim) -> None:
+def test_a_forged_file_is_refused(victim: Victim) -> None:
+    for name, forge in FORGERIES.items():
+        told = victim.refuses(forge(victim.peer))
+        secrets = (*IDS, "others", "person", victim.peer.shared.secret.hex())
+        assert not any(text in told for text in secrets), name
     own = Peer(victim.peer.folder, key=victim.attacked.world.agent)
     assert "your own" in victim.refuses(own.sealed())
 
@@ -638,6 +621,7 @@ def test_every_flipped_bit_and_every_cut_is_refused(victim: Victim, monkeypatch:
     for length in range(1, len(genuine), 97):
         victim.refuses(genuine[:length])
     assert victim.peer.compared(victim.config, genuine)["ok"]
+    assert victim.recorded() == 1
 
 
 @pytest.mark.parametrize("part", ["signature", "proof"])
@@ -658,21 +642,16 @@ def test_a_check_left_out_would_be_caught(victim: Victim, monkeypatch: pytest.Mo
     assert victim.peer.compared(victim.config, forged)["ok"]
 
 
-def test_a_genuine_file_of_another_data_set_serves_no_study_of_this_one(victim: Victim) -> None:
-    other = victim.peer.sealed(victim.peer.message(data_set="others"))
-    assert victim.peer.compared(victim.config, other)["ok"]
-    attacked = victim.attacked
-    digest = attacked.world.ask(attacked.tester, aligned_study(attacked.world, victim.peer))
-    attacked.turn()
-    assert attacked.row(digest).problem == "not-aligned"
-    assert attacked.debits() == []
-
-
-def test_a_signer_who_has_the_key_is_known_by_its_own_key(victim: Victim) -> None:
+@pytest.mark.parametrize("whose", ["another data set's", "a pretender's"])
+def test_a_genuine_file_serves_no_study_but_of_its_own_data_set_and_signer(
+    victim: Victim, whose: str
+) -> None:
     """Whoever both owners gave the key to can pass for the peer here, but not in the peer's studies."""
-    pretender = Peer(victim.peer.folder, key=MALLORY)
-    assert victim.peer.compared(victim.config, pretender.sealed())["ok"]
+    peer = victim.peer
+    pretender = Peer(peer.folder, key=MALLORY).sealed()
+    other = peer.sealed(peer.message(data_set="others")) if whose == "another data set's" else pretender
+    assert peer.compared(victim.config, other)["ok"]
     attacked = victim.attacked
-    digest = attacked.world.ask(attacked.tester, aligned_study(attacked.world, victim.peer))
+    digest = attacked.world.ask(attacked.tester, aligned_study(attacked.world, peer))
     attacked.turn()
-    assert attacked.row(digest).problem == "not-aligned"
+    assert (attacked.row(digest).problem, attacked.debits()) == ("not-aligned", [])

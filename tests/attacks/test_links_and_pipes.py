@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import pyarrow.parquet as pq
 import pyreadstat
 import pytest
 from agent_fakes import FAKES, AttackedAgent, World
+from forked_python import forked_python
 
 from tacit_protocol.domain import DataError
 from tacit_protocol.signing import RELEASE_TYPE
@@ -307,13 +306,13 @@ def test_a_command_ends_in_words_where_a_pipe_lies(tmp_path: Path, where: str) -
     path = World(tmp_path).write("http://tester", data_set='unit_column = "id"')
     (tmp_path / where).unlink(missing_ok=True)
     os.mkfifo(tmp_path / where)
-    command = [sys.executable, "-m", "tacit_services.agent"]
+    command = ["-m", "tacit_services.agent"]
     if where == "patients.csv":
         command += ["check", "--config", str(path), "--json"]
     else:
         command += ["align", "make", "--config", str(path), "--data-set", "patients", "--json"]
         command += ["--key", str(tmp_path / where), "--out", str(tmp_path / "ours.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = forked_python().run(command, timeout_s=120)
     assert done.returncode == 1
     told = json.loads(done.stdout)["error"] if done.stdout else done.stderr
     assert "pipe" in told or "no file" in told

@@ -18,7 +18,6 @@ from tacit_protocol.privacy.guarantee import Budget, NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import RELEASE_TYPE, open_envelope
 from tacit_services.agent.schema import State
-from tacit_services.agent.study.policy import Policy
 from tacit_services.ledger import accounts
 
 CHILD = Path(__file__).parents[1] / "support" / "hostile_child.py"
@@ -164,22 +163,16 @@ def test_bounds_that_isolate_one_person_buy_no_less_noise(make_agent: MakeAgent)
     assert (first["epsilon_micro"], first["events"]) == (second["epsilon_micro"], second["events"])
 
 
-def test_bounds_outside_the_declared_domain_are_declined_without_touching_data(make_agent: MakeAgent) -> None:
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_bounds_outside_the_declared_domain_are_declined_without_touching_data(
+    make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    """And a policy that forgot the declared domain would be caught."""
+    if forgotten:
+        monkeypatch.setattr("tacit_services.agent.study.policy._require_declared_domain", lambda *_: None)
     declared = 'columns = [{kind = "numeric", name = "x", lower = 0.0, upper = 10.0}]'
     attacked = kernel_agent(make_agent, data_set=declared)
     asked = asked_about(attacked, -1.0, 10.0)
     attacked.turn()
-    assert attacked.row(asked).problem == "policy-refused"
-    assert attacked.opened == []
-
-
-def test_a_policy_that_forgot_the_declared_domain_would_be_caught(
-    make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tacit_services.agent.study.policy._require_declared_domain", lambda *_: None)
-    declared = 'columns = [{kind = "numeric", name = "x", lower = 0.0, upper = 10.0}]'
-    attacked = kernel_agent(make_agent, data_set=declared)
-    asked_about(attacked, -1.0, 10.0)
-    attacked.turn()
-    assert attacked.opened == ["patients"]
-    assert isinstance(attacked.agent.intake._policy, Policy)
+    assert attacked.opened == (["patients"] if forgotten else [])
+    assert (attacked.row(asked).problem == "policy-refused") != forgotten

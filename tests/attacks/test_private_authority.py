@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from certificates import add, deployed, wait_until_ready
+from command_lines import CURATOR, LINES, OWNER, PARTY
 from tools import conformance
 from typer.main import get_command
 
@@ -117,7 +117,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     made = Federation(
         folder,
         folder / "services_ca",
-        init_party(folder / "ann", "ann", at_tester),
+        init_party(folder / "party", "ann", at_tester),
         serving(tester, "tester"),
         serving(curator, "curator"),
         init_owner(folder / "owner", "north", at_curator),
@@ -143,85 +143,38 @@ def declined() -> bytes:
     return sign_envelope(message, DECLINE_TYPE, PrivateKey.generate())
 
 
-def people(noun: str, where: list[str]) -> dict[str, list[str]]:
-    """Return the commands about the people of one service, and their arguments."""
-    named = {"add": ["eva", "--role", "viewer"], "remove": ["eva"]}
-    return {
-        f"{noun} users {verb}": [*named.get(verb, []), *where] for verb in ("list", "add", "remove", "record")
-    }
-
-
 def calls(at: Federation) -> dict[str, list[str]]:
     """Return the arguments of every command that calls a tester or a curator. Some are refused there."""
-    party, owner = ["--party", str(at.party)], ["--owner", str(at.owner)]
-    tester, curator = ["--config", str(at.tester)], ["--config", str(at.curator)]
-    draft = at.folder / "study.toml"
     columns = [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}]
+    spent = {"columns": columns, "epsilon": 1.0, "delta": 1e-5}
     owners = [{"name": name, "data_set": "heart"} for name in ("north", "south")]
-    draft.write_text(
-        toml_text({"title": "x", "columns": columns, "owners": owners, "epsilon": 1.0, "delta": 1e-5})
-    )
-    data_set = at.folder / "heart.toml"
+    (at.folder / "draft.toml").write_text(toml_text({"title": "x", "owners": owners} | spent))
     policy = {"epsilon_per_study_max": 1.0, "delta_per_study_max": 1e-5, "analysts": ["*"]}
-    data_set.write_text(
-        toml_text({"name": "heart", "columns": columns, "epsilon": 1.0, "delta": 1e-5, "policy": policy})
-    )
-    released = [DIGEST, *party]
+    (at.folder / "data-set.toml").write_text(toml_text({"name": "heart", "policy": policy} | spent))
+    (at.folder / "rows.csv").write_text("age\n40\n")
     (at.folder / "answer.dsse").write_bytes(declined())
-    url, key = at.tester_url, ["--key", str(at.party.parent / "party.pem")]
-    return {
-        "conformance tester": [url, *key],
-        "conformance agent": [url, *key, "--name", "north"],
-        "doctor": ["--config", str(at.party)],
-        "party invite": ["--role", "analyst", "--name", "ann", *tester],
-        "party enrol": ["--invitation", "x" * 20, *party],
-        "party list": party,
-        "party invitations": tester,
-        "party revoke": ["--name", "nobody", *tester],
-        "party login": party,
-        "tester login": tester,
-        **people("tester", tester),
-        **people("party", party),
-        **people("curator", curator),
-        **people("owner", owner),
-        "agent enrol": ["--invitation", "x" * 20, "--config", str(at.agent)],
-        "study create": [str(draft), *party],
-        "study list": party,
-        "study data-sets": party,
-        "study show": released,
-        "study watch": [*released, "--timeout-s", "0"],
-        "study cancel": released,
-        "study envelope": [*released, "--output", str(at.folder / "study.dsse")],
-        "study deliver": [str(at.folder / "answer.dsse"), *party],
-        "study transcript": [*released, "--output", str(at.folder / "transcript.json")],
-        "study report": [*released],
-        "release show": released,
-        "release expect": [*released, "--column", "age"],
-        "release sample": [*released, "--rows", "3", "--output", str(at.folder / "rows.csv")],
-        "release export": [*released, "--output", str(at.folder / "points.csv")],
-        "release compare": [DIGEST, "cd" * 32, *party],
-        "curator invite": ["--name", "north", *curator],
-        "curator invitations": curator,
-        "curator revoke": ["--name", "nobody", *curator],
-        "curator owners": curator,
-        "curator status": curator,
-        "owner register": ["--file", str(data_set), *owner],
-        "owner upload": [str(at.folder / "north.csv"), "--data-set", "heart", *owner],
-        "owner approve": [DIGEST, "--yes", *owner],
-        "owner decline": [DIGEST, *owner],
-        **{
-            f"{noun} {verb}": [*words, *where]
-            for noun, where, data in (("curator", curator, "north/heart"), ("owner", owner, "heart"))
-            for verb, words in (
-                *((verb, list[str]()) for verb in ("login", "data-sets", "studies", "ledger")),
-                ("verify-ledger", []),
-                ("show", [DIGEST]),
-                ("delete", ["--data-set", data, "--yes"]),
-                ("unlock", ["--data-set", data, "--yes"]),
-                ("enrol", ["--invitation", "x" * 20]),
-            )
-        },
+    key = ["--key", str(at.party.parent / "party.pem")]
+    of_studies = ("study report", "release show", "release expect", "release sample", "release export")
+    own = {
+        **{name: ["DIGEST", *LINES[name][1:], *PARTY] for name in of_studies},
+        "release compare": ["DIGEST", "cd" * 32, *PARTY],
+        "study watch": [*LINES["study watch"], "--timeout-s", "0"],
+        "curator delete": ["--data-set", "north/heart", "--yes", *CURATOR],
+        "curator unlock": ["--data-set", "north/heart", "--yes", *CURATOR],
+        "owner unlock": ["--data-set", "heart", "--yes", *OWNER],
+        "conformance tester": [at.tester_url, *key],
+        "conformance agent": [at.tester_url, *key, "--name", "north"],
     }
+    return {
+        name: [DIGEST if word == "DIGEST" else word for word in (LINES | own)[name]]
+        for name, options, _ in all_commands()
+        if "--ca-file" in options and name not in OWN_PEOPLE
+    }
+
+
+def all_commands() -> Iterator[tuple[str, set[str], set[str]]]:
+    yield from commands_of(get_command(command_tree()))
+    yield from commands_of(get_command(conformance.app), "conformance ")
 
 
 def commands_of(tree: Any, name: str = "") -> Iterator[tuple[str, set[str], set[str]]]:
@@ -244,26 +197,18 @@ CONFIGURED = {
 
 
 def test_every_command_that_names_a_party_is_run_here_or_calls_nobody(federation: Federation) -> None:
-    with_option, configured = set(), set()
-    programs = chain(
-        commands_of(get_command(command_tree())),
-        commands_of(get_command(conformance.app), "conformance "),
-    )
-    for name, options, variables in programs:
-        if "--ca-file" in options:
-            with_option.add(name)
-        if variables & CONFIGURED:
-            configured.add(name)
-    assert with_option - OWN_PEOPLE == set(calls(federation))
-    assert configured - with_option == HERE
+    asking = set(calls(federation)) | OWN_PEOPLE
+    configured = {name for name, _, variables in all_commands() if variables & CONFIGURED}
+    assert configured - asking == HERE
 
 
 Say = Callable[..., tuple[int, dict[str, Any]]]
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
+def say(federation: Federation, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
     monkeypatch.delenv("TACIT_CA_FILE", raising=False)
+    monkeypatch.chdir(federation.folder)
     monkeypatch.setattr("time.sleep", lambda _: None)  # between attempts
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
 
@@ -323,19 +268,16 @@ def test_with_the_authority_every_command_does(
             file.write_text(text)
 
 
-def test_a_file_that_holds_no_certificate_is_said_to_be_none(federation: Federation, say: Say) -> None:
-    for wrong in (federation.folder / "nowhere.pem", federation.party):
-        code, answer = say("party", "list", "--party", str(federation.party), "--ca-file", str(wrong))
-        assert (code, answer["error"]) == (1, "ConfigurationError")
-        assert "PEM" in answer["message"]
-
-
 def test_another_authority_is_not_trusted(federation: Federation, say: Say, tmp_path: Path) -> None:
+    """And a file that holds no certificate is said to be none."""
     other = tmp_path / "other.pem"
     other.write_bytes(dict(deployed().service_secrets())["services_ca"])
-    code, answer = say("party", "list", "--party", str(federation.party), "--ca-file", str(other))
-    assert code == 1
-    assert is_unreached(answer)
+    ask = ("party", "list", "--party", str(federation.party), "--ca-file")
+    code, answer = say(*ask, str(other))
+    assert (code, is_unreached(answer)) == (1, True)
+    for wrong in (federation.folder / "nowhere.pem", federation.party):
+        code, answer = say(*ask, str(wrong))
+        assert (code, answer["error"], "PEM" in answer["message"]) == (1, "ConfigurationError", True)
 
 
 def test_the_operator_of_a_tester_with_a_private_authority_enrols_an_analyst_by_commands_alone(
@@ -513,30 +455,30 @@ def files(tmp_path: Path, elsewhere: Elsewhere) -> dict[str, Path]:
     return {name: rewritten(file, safe, clear) for name, file in made.items()}
 
 
-def test_an_upload_of_rows_in_the_clear_sends_nothing(
+def test_no_command_and_no_doctor_speaks_in_the_clear(
     files: dict[str, Path], elsewhere: Elsewhere, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = ["owner", "upload", str(tmp_path / "rows.csv"), "--data-set", "heart"]
-    assert run([*rows, "--owner", str(files["owner"]), "--json"]) == 2
-    said = json.loads(capsys.readouterr().err)
-    assert "plain http://" in said["message"]
-    assert elsewhere.heard == []
-
-
-def test_no_command_and_no_doctor_speaks_in_the_clear(
-    files: dict[str, Path], elsewhere: Elsewhere, capsys: pytest.CaptureFixture[str]
-) -> None:
     commands = [
-        ["party", "list", "--party", str(files["party"])],
-        ["party", "login", "--party", str(files["party"])],
+        *(["party", verb, "--party", str(files["party"])] for verb in ("list", "login")),
         ["study", "list", "--party", str(files["party"])],
-        ["agent", "enrol", "--invitation", "x", "--config", str(files["agent"])],
-        ["curator", "enrol", "--invitation", "x", "--config", str(files["curator"])],
+        *(
+            [noun, "enrol", "--invitation", "x", "--config", str(files[noun])]
+            for noun in ("agent", "curator")
+        ),
         ["owner", "login", "--owner", str(files["owner"])],
+        [
+            "owner",
+            "upload",
+            str(tmp_path / "rows.csv"),
+            "--data-set",
+            "heart",
+            "--owner",
+            str(files["owner"]),
+        ],
     ]
     for command in commands:
         assert run([*command, "--json"]) == 2, command
-    capsys.readouterr()
+        assert "plain http://" in json.loads(capsys.readouterr().err)["message"]
     for name, peer in (("party", "tester"), ("owner", "curator")):
         found = {finding.name: finding for finding in examine(files[name])}
         assert found[peer].state == "failed"

@@ -2,6 +2,7 @@
 
 import base64
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ def owner(name: str) -> OwnerSetup:
     return OwnerSetup(name, data_set, policy)
 
 
-def draft(*owners: str, open_for_hours: float = 1.0) -> StudyDraft:
+def draft(*owners: str) -> StudyDraft:
     return StudyDraft.from_dict(
         {
             "title": "Is x alike?",
@@ -84,9 +85,24 @@ def draft(*owners: str, open_for_hours: float = 1.0) -> StudyDraft:
             "unit_column": "id",
             "epsilon": 1.0,
             "delta": 1e-5,
-            "open_for_hours": open_for_hours,
+            "open_for_hours": 1.0,
         }
     )
+
+
+def wait_until_closed(federation: LocalFederation, study: str) -> None:
+    """Wait until west has failed at its rows: then nothing but the deadline would end the study."""
+    (west,) = (site for site in federation.agents if site.name == "west")
+    key, until = load_key(west.folder / "agent.pem"), time.monotonic() + 300
+
+    def state() -> str | None:
+        headers = {"authorization": f"Bearer {issue_token(key, 'agent:west', int(time.time()))}"}
+        answer = httpx.get(f"{west.url}/v1/studies/{study}", headers=headers, trust_env=False, timeout=300)
+        return answer.json().get("state")
+
+    while state() != "closed":
+        assert time.monotonic() < until, "west did not close the study"
+        time.sleep(0.1)  # between two looks, not for luck
 
 
 def play(federation: LocalFederation, run: Run) -> None:
@@ -98,9 +114,11 @@ def play(federation: LocalFederation, run: Run) -> None:
     with federation.analyst_client() as client:
         first = client.create_study(draft("north", "south"), force=True)
         # West's rows cannot be read: it closes the study, and is away for all that others see.
-        second = client.create_study(draft("north", "west", open_for_hours=0.015), force=True)
+        second = client.create_study(draft("north", "west"), force=True)
         assert client.wait_for_verdict(first, timeout_s=300).outcome == "completed"
-        assert client.wait_for_verdict(second, timeout_s=300).outcome == "incomplete"
+        wait_until_closed(federation, second)
+        client.cancel(second)
+        assert client.wait_for_verdict(second, timeout_s=300).outcome == "cancelled"
         run.places["the transcript"] = client.transcript(first)
     for site in (federation.tester, *federation.agents):
         key = load_key(site.folder / ("tester.pem" if site is federation.tester else "agent.pem"))

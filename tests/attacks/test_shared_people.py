@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -11,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from agent_fakes import AttackedAgent, World
+from forked_python import forked_python
 from people_windows import add, window_of
 
 from tacit_protocol.messages.study import Owner
@@ -136,8 +135,8 @@ def test_what_no_text_tells_is_told_to_the_admin(tmp_path: Path) -> None:
     first, second = "SELECT x FROM stays", "SELECT x FROM stays WHERE 1=1"
     own = [data_set("stays", query(first, url)), data_set("again", query(second, url))]
     path = configured(tmp_path, *own)
-    command = [sys.executable, "-m", "tacit_services.agent", "check", "--config", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    command = ["-m", "tacit_services.agent", "check", "--config", str(path)]
+    done = forked_python().run(command, timeout_s=300)
     assert "note: stays, again: queries of one database that spend from different accounts" in done.stdout
     assert AgentSettings.load(path).accounts_on_one_database()
     shared = configured(

@@ -1,6 +1,7 @@
 """What people are told of budgets: one figure that adds up, and what a study has paid or would."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,11 @@ class WindowTransport:
 
 
 def test_a_page_and_a_command_say_what_a_study_would_take_and_what_it_has_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    attacked: Callable[..., AttackedAgent],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    agent = AttackedAgent(tmp_path, policy=HELD)
+    agent = attacked(policy=HELD)
     window = window_of(agent)
     agent_client = AgentClient(
         "http://localhost", "north", agent.world.agent, transport=WindowTransport(window)
@@ -70,7 +73,6 @@ def test_a_page_and_a_command_say_what_a_study_would_take_and_what_it_has_taken(
     assert run_command(["ledger", "show"]) == 0
     out = capsys.readouterr().out
     assert out.count("75 % of epsilon 2") == 2
-    agent.agent.engine.dispose()
 
 
 def test_a_curators_pages_say_of_a_study_that_was_sent_what_it_paid(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def test_a_steward_sees_what_a_study_would_read_and_nothing_else_changes(
     window, path = Window(app, "http://localhost", signed).sign_in(), f"/studies/{digest}/data-check"
     token, before = window.token(), agent.row(digest)
     spent, sent = read_from(agent.agent.engine, export), list(agent.tester.received)
-    assert window.post(path, {"form_token": "0" * 64}).status_code == 403
     assert not any(words in window.get(f"/studies/{digest}").text for words in SAID)
     capsys.readouterr()
     shown = window.post(path, {"form_token": token})

@@ -234,19 +234,18 @@ CONFUSABLE = (
 )
 
 
-@pytest.mark.parametrize("address", CONFUSABLE, ids=ascii)
-def test_an_address_beyond_ascii_is_nobodys(address: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="email"):
-        UserRequest(role="admin", email=address)
-    agent = AttackedAgent(tmp_path)
+def test_an_address_beyond_ascii_is_nobodys(attacked: Callable[..., AttackedAgent]) -> None:
+    agent = attacked()
     people, holder = SIGN_IN.of_people(agent.agent.engine, agent.clock), Person("a" * 64)
     people.put(holder, "kim", UserRequest(role="admin", email="Kim@X.example"))
-    assert people.identified(holder.key, "s-eve", address) is None
+    for address in CONFUSABLE:
+        with pytest.raises(ValueError, match="email"):
+            UserRequest(role="admin", email=address)
+        assert people.identified(holder.key, "s-eve", address) is None
     # The person whose address it nearly was signs in as ever.
     found = people.identified(holder.key, "s-kim", "KIM@x.example")
     assert found is not None
     assert found.name == "kim"
-    agent.agent.engine.dispose()
 
 
 # Origins, cookies and headers.
@@ -401,8 +400,10 @@ def test_cookies_hold_in_a_real_browser_by_real_tls(tmp_path: Path) -> None:
 # Approvals.
 
 
-def test_an_approval_does_not_count_again_after_its_person_was_demoted(tmp_path: Path) -> None:
-    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"\napprovals = 2')
+def test_an_approval_does_not_count_again_after_its_person_was_demoted(
+    attacked: Callable[..., AttackedAgent],
+) -> None:
+    agent = attacked(policy='approval = "by-hand"\napprovals = 2')
     digest = agent.world.ask(agent.tester, agent.world.study())
     agent.turn()
     window = window_of(agent)
@@ -419,14 +420,13 @@ def test_an_approval_does_not_count_again_after_its_person_was_demoted(tmp_path:
     assert press(window_of(agent).sign_in("ann"), digest) == 303
     agent.turn()
     assert agent.debits()[0]["approved_by"] == ["ann", "bob"]
-    agent.agent.engine.dispose()
 
 
 @pytest.mark.parametrize("written", ["approvals = 2", "approvals = 2\nthis is no TOML"])
 def test_one_officer_lifts_no_second_approval_that_the_agent_has_not_read(
-    tmp_path: Path, written: str
+    attacked: Callable[..., AttackedAgent], written: str
 ) -> None:
-    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"')
+    agent = attacked(policy='approval = "by-hand"')
     file, window = agent.agent.settings.policy_file, window_of(agent)
     add(window, ("oli", "officer"))
     once = file.read_text()
@@ -439,37 +439,9 @@ def test_one_officer_lifts_no_second_approval_that_the_agent_has_not_read(
         answer = oli.post(path, fields)
         assert (answer.status_code, "one person cannot lift" in answer.text) == (422, True)
     assert file.read_text() == f"{written}\n{once}"
-    agent.agent.engine.dispose()
 
 
-# Numbers and texts in forms.
-
-DEEP = 3000
-TEXTS = {
-    "lists": "a = " + "[" * DEEP,
-    "lists over lines": "a = " + "[\n" * DEEP,
-    "tables": "a = " + "{a=" * DEEP,
-    "a long key": ".".join("a" * 40_000) + " = 1",
-    "a long key in quotes": ".".join(['"a"'] * 20_000) + " = 1",
-    "a long key behind a text": 'x = """a"""" \n' + ".".join("a" * 40_000) + " = 1",
-    "a long heading": f"[{'.'.join('a' * 40_000)}]",
-    "digits": "units_min = " + "9" * 90_000,
-    "sixteens": "units_min = 0x" + "f" * 90_000,
-    "a text that does not end": '"""' + '\\"""' * 20_000,
-    "quotation marks": '"' * 90_000,
-}
-
-
-@pytest.mark.parametrize("case", TEXTS)
-def test_a_policy_too_deep_or_too_large_is_said_to_be_so(case: str, tmp_path: Path) -> None:
-    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"')
-    window = window_of(agent).sign_in()
-    page = window.get("/policy/edit").text
-    seen = re.search('name="seen" value="([0-9a-f]{64})"', page)
-    fields = {"form_token": window.token(), "text": TEXTS[case], "seen": seen[1]}
-    for path in ("/policy/preview", "/policy"):
-        assert window.post(path, fields).status_code == 422
-    agent.agent.engine.dispose()
+# Texts in forms.
 
 
 def test_the_parser_is_given_no_long_key_and_every_ordinary_one() -> None:
@@ -490,18 +462,17 @@ HOSTILE = ("<script>alert(1)</script>", "\u202eesrever", "x" * 128, "'\"&<b>", "
 
 
 def test_hostile_levels_are_text_on_every_services_pages(
-    tmp_path: Path, federation: Federation, parties: Parties
+    tmp_path: Path, attacked: Callable[..., AttackedAgent], federation: Federation, parties: Parties
 ) -> None:
     columns = (
         CategoricalColumn(name=HOSTILE[0], levels=HOSTILE),
         NumericColumn(name="x", lower=0.0, upper=10.0),
     )
-    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"\n')
+    agent = attacked(policy='approval = "by-hand"\n')
     study = agent.world.study(domain=Domain(columns=columns), title=HOSTILE[0])
     digest = agent.world.ask(agent.tester, study)
     agent.turn()
     require_harmless(window_of(agent).sign_in().get(f"/studies/{digest}").text)
-    agent.agent.engine.dispose()
     asked = federation.create(domain=Domain(columns=(*parties.study().domain.columns, columns[0])))
     token = partial(issue_token, parties.analyst, TESTER_URL)
     window = Window(federation.app, TESTER_URL, lambda: token(int(federation.now))).sign_in()

@@ -2,11 +2,10 @@
 
 import os
 import re
-import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from html import unescape
@@ -17,14 +16,14 @@ import httpx
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from agent_fakes import AttackedAgent, FakeTester, World
+from agent_fakes import AttackedAgent
 from browser import DESKTOP, running_browser, serving, visitor
-from people_windows import add, agent_process, free_port, wait_for, window_of
+from people_windows import add, wait_for, window_of
 from pyarrow import parquet
 from window import Window
 
 from tacit.client.sign_in import Door
-from tacit_protocol.domain import DataError, Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing import CATALOGUE_TYPE, issue_token, open_envelope
 from tacit_services.agent.data.sql_source import SqlSource, require_one_query
@@ -82,15 +81,14 @@ class Edited:
 
 
 @pytest.fixture
-def edited(tmp_path: Path) -> Iterator[Edited]:
-    agent = AttackedAgent(tmp_path, policy=f'{WRITTEN}approval = "by-hand"')
+def edited(attacked: Callable[..., AttackedAgent]) -> Edited:
+    agent = attacked(policy=f'{WRITTEN}approval = "by-hand"')
     PolicyEditor(agent.agent).note_file()
     study = agent.world.ask(agent.tester, agent.world.study(title="<script>alert(1)</script>?"))
     agent.turn()
     window = window_of(agent)
     add(window, ("oli", "officer"), ("ste", "steward"))
-    yield Edited(agent, window_of(agent).sign_in("oli"), study)
-    agent.agent.engine.dispose()
+    return Edited(agent, window_of(agent).sign_in("oli"), study)
 
 
 def test_an_officer_changes_the_policy_without_a_restart(edited: Edited) -> None:
@@ -145,20 +143,37 @@ FAULTS: dict[str, str] = {
     "x" * 200_000: "characters at most",
     "[[[": "it is not TOML",
     "a = 1\na = 2": "it is not TOML",
+    **dict.fromkeys(
+        (
+            "a = " + "[" * 3000,
+            "a = " + "[\n" * 3000,
+            "a = " + "{a=" * 3000,
+            ".".join("a" * 40_000) + " = 1",
+            ".".join(['"a"'] * 20_000) + " = 1",
+            'x = """a"""" \n' + ".".join("a" * 40_000) + " = 1",
+            f"[{'.'.join('a' * 40_000)}]",
+            "units_min = " + "9" * 90_000,
+            "units_min = 0x" + "f" * 90_000,
+            '"""' + '\\"""' * 20_000,
+            '"' * 90_000,
+        ),
+        "",
+    ),
 }
+"""What is no policy, the last ones for their depth or their size, and a part of what is said of it."""
 
 
-@pytest.mark.parametrize("text", FAULTS, ids=range(len(FAULTS)))
-def test_a_policy_that_the_parser_does_not_take_changes_nothing(edited: Edited, text: str) -> None:
+def test_a_policy_that_the_parser_does_not_take_changes_nothing(edited: Edited) -> None:
     before, policy = edited.text, edited.agent.agent.policy
-    for path in ("/policy", "/policy/preview"):
-        answer = edited.send(text, path)
-        assert answer.status_code == 422
-        shown = unescape(answer.text.split('role="alert">')[1].split("</p>")[0])
-        assert FAULTS[text] in shown
-        assert "Nothing was changed" in shown
-        assert str(edited.file.parent) not in answer.text
-    assert (edited.text, edited.agent.agent.policy) == (before, policy)
+    for text, words in FAULTS.items():
+        for path in ("/policy", "/policy/preview"):
+            answer = edited.send(text, path)
+            assert answer.status_code == 422, text[:40]
+            shown = unescape(answer.text.split('role="alert">')[1].split("</p>")[0])
+            assert words in shown, text[:40]
+            assert "Nothing was changed" in shown
+            assert str(edited.file.parent) not in answer.text
+        assert (edited.text, edited.agent.agent.policy) == (before, policy)
     assert len(edited.changes()) == 1
     assert [path.name for path in edited.file.parent.glob(".policy*")] == []
 
@@ -183,28 +198,6 @@ def test_of_two_who_change_at_once_one_is_told(edited: Edited) -> None:
     for thread in threads:
         thread.join()
     assert sorted(statuses) == [303, 409, 409, 409]
-
-
-def test_only_an_officer_changes_it(edited: Edited) -> None:
-    add(window_of(edited.agent), ("vic", "viewer"), ("adm", "admin"))
-    before, seen = edited.text, edited.seen()
-    for name in ("ste", "vic"):
-        window = window_of(edited.agent).sign_in(name)
-        assert "Change the policy" not in window.get("/policy").text
-        assert window.get("/policy/edit").status_code == 403
-        form = {"form_token": window.token(), "text": before + "# no\n", "seen": seen}
-        for path in ("/policy", "/policy/preview"):
-            assert window.post(path, form).status_code == 403
-            assert window.post(path, {**form, "form_token": edited.officer.token()}).status_code == 403
-    for headers in ({"origin": "http://evil"}, {"origin": "null"}):
-        form = {"form_token": edited.officer.token(), "text": before + "# no\n", "seen": seen}
-        assert edited.officer.post("/policy", form, headers=headers).status_code == 403
-    assert edited.officer.post("/policy", {"text": before + "# no\n", "seen": seen}).status_code == 403
-    assert window_of(edited.agent).post("/policy", {"text": "", "seen": seen}).status_code == 401
-    assert edited.text == before
-    adm = window_of(edited.agent).sign_in("adm")
-    form = {"form_token": adm.token(), "text": before + "# yes\n", "seen": seen}
-    assert adm.post("/policy", form).status_code == 303
 
 
 def test_one_person_cannot_lift_that_two_approve(edited: Edited) -> None:
@@ -271,16 +264,15 @@ def test_the_file_keeps_its_rights_and_a_link_stays_a_link(edited: Edited) -> No
     assert (real.read_text(), real.stat().st_mode & 0o777) == (now.text + "# linked\n", 0o640)
 
 
-def test_a_change_of_what_may_run_divides_the_accounts_or_is_refused(tmp_path: Path) -> None:
-    agent = AttackedAgent(
-        tmp_path, policy='approval = "by-hand"', data_set="pure_share = 0.5\napproximate_share = 0.5"
-    )
+def test_a_change_of_what_may_run_divides_the_accounts_or_is_refused(
+    attacked: Callable[..., AttackedAgent],
+) -> None:
+    agent = attacked(policy='approval = "by-hand"', data_set="pure_share = 0.5\napproximate_share = 0.5")
     editor = PolicyEditor(agent.agent)
     now = editor.read()
     text = now.text.replace("delta_per_study_max = 1e-5", "delta_per_study_max = 0.0")
     editor.change(text, now.digest, agent.agent.key_holder)
     assert agent.agent.policy.maximum.delta_pico == 0
-    agent.agent.engine.dispose()
 
 
 # Data sets that an admin adds.
@@ -329,7 +321,7 @@ def fields_of(page: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def adding(tmp_path: Path) -> Iterator[Adding]:
+def adding(tmp_path: Path, attacked: Callable[..., AttackedAgent]) -> Adding:
     folder = tmp_path / "extracts"
     (folder / "years" / "year=2024").mkdir(parents=True)
     (folder / "Ward A.csv").write_text(ROWS)
@@ -345,11 +337,10 @@ def adding(tmp_path: Path) -> Iterator[Adding]:
         database.execute("INSERT INTO stays VALUES (41.5, 22.5)")
         database.commit()
     more = 'data_folders = ["extracts"]\n[connections]\nwarehouse = "sqlite:///warehouse.sqlite3"'
-    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"', agent=more)
+    agent = attacked(policy='approval = "by-hand"', agent=more)
     window = window_of(agent)
     add(window, ("adm", "admin"), ("oli", "officer"))
-    yield Adding(agent, window_of(agent).sign_in("adm"), "", folder.resolve())
-    agent.agent.engine.dispose()
+    return Adding(agent, window_of(agent).sign_in("adm"), "", folder.resolve())
 
 
 def test_an_admin_adds_a_file_and_studies_use_it_without_a_restart(adding: Adding) -> None:
@@ -417,31 +408,23 @@ def test_an_admin_adds_a_query_of_a_connection_and_no_more_than_one_query(adding
     ).text.replace("&#39;", "'")
 
 
-QUERIES = (
-    "SELECT 1; DROP TABLE stays",
-    "SELECT 1) AS source; DROP TABLE stays --",
-    "SELECT 1) AS source, (SELECT age FROM stays",
-    "DELETE FROM stays",
-    "WITH x AS (SELECT 1) DELETE FROM stays",
-    "PRAGMA table_info(stays)",
-    "ATTACH DATABASE '/etc/passwd' AS other",
-    "ANALYZE",
-    "SELECT * FROM nothing",
-    "</textarea><script>alert(1)</script>",
-    "SELECT '</textarea><script>alert(1)</script>' FROM nothing",
-    "",
-    "SELECT " + "1," * 6000 + "1",
-)
-
-
-@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
-def test_what_is_not_one_query_is_refused(adding: Adding, query: str) -> None:
-    answer = adding.choose(connection="warehouse", query=query)
-    assert answer.status_code == 422
-    assert "Nothing was changed" in answer.text
-    assert "<script>alert" not in answer.text
-    with closing(sqlite3.connect(adding.folder.parent / "warehouse.sqlite3")) as database:
-        assert database.execute("SELECT count(*) FROM stays").fetchone() == (1,)
+def test_what_is_not_one_query_is_refused(adding: Adding) -> None:
+    """Of each kind: attacks/test_hostile_queries.py has them all."""
+    for query in (
+        "SELECT 1; DROP TABLE stays",
+        "DELETE FROM stays",
+        "SELECT * FROM nothing",
+        "</textarea><script>alert(1)</script>",
+        "SELECT '</textarea><script>alert(1)</script>' FROM nothing",
+        "",
+        "SELECT " + "1," * 6000 + "1",
+    ):
+        answer = adding.choose(connection="warehouse", query=query)
+        assert answer.status_code == 422, query[:40]
+        assert "Nothing was changed" in answer.text
+        assert "<script>alert" not in answer.text
+        with closing(sqlite3.connect(adding.folder.parent / "warehouse.sqlite3")) as database:
+            assert database.execute("SELECT count(*) FROM stays").fetchone() == (1,)
 
 
 def test_no_path_is_free(adding: Adding) -> None:
@@ -492,42 +475,19 @@ FAULTY: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", FAULTY)
-def test_a_mistake_in_the_form_is_said_and_changes_nothing(adding: Adding, case: str) -> None:
-    said, words = FAULTY[case]
-    fields = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
-    fields |= {"about": "<img src=x onerror=alert(1)>", **said}
-    for path in ("/data-sets", "/data-sets/preview"):
-        answer = adding.add(fields, path)
-        assert answer.status_code == 422
-        assert words in unescape(answer.text)
-        assert "<script>alert" not in answer.text
-        assert "<img src=x" not in answer.text
-        # Nothing that was typed is lost.
-        assert fields_of(answer.text)["epsilon"] == fields["epsilon"]
+def test_a_mistake_in_the_form_is_said_and_changes_nothing(adding: Adding) -> None:
+    plain = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
+    for case, (said, words) in FAULTY.items():
+        fields = plain | {"about": "<img src=x onerror=alert(1)>", **said}
+        for path in ("/data-sets", "/data-sets/preview"):
+            answer = adding.add(fields, path)
+            assert (answer.status_code, words in unescape(answer.text)) == (422, True), case
+            assert "<script>alert" not in answer.text
+            assert "<img src=x" not in answer.text
+            # Nothing that was typed is lost.
+            assert fields_of(answer.text)["epsilon"] == fields["epsilon"]
     assert not adding.added.exists()
     assert len(adding.agent.agent.settings.data_sets) == 1
-
-
-def test_only_an_admin_adds_data_sets(adding: Adding) -> None:
-    fields = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
-    paths = ("/data-sets/columns", "/data-sets/preview", "/data-sets")
-    oli = window_of(adding.agent).sign_in("oli")
-    assert oli.get("/data-sets/new").status_code == 403
-    assert "Add a data set" not in oli.get("/data-sets").text
-    for path in paths:
-        sent = (
-            {name: fields[name] for name in ("file", "connection", "query")} if path == paths[0] else fields
-        )
-        assert oli.post(path, {**sent, "form_token": oli.token()}).status_code == 403
-        assert oli.post(path, {**sent, "form_token": adding.officer.token()}).status_code == 403
-        stolen = {**sent, "form_token": adding.officer.token()}
-        for origin in ("http://evil", "null"):
-            assert adding.officer.post(path, stolen, headers={"origin": origin}).status_code == 403
-        assert adding.officer.post(path, {**sent, "form_token": "0" * 64}).status_code == 403
-        assert window_of(adding.agent).post(path, sent).status_code == 401
-        assert adding.officer.post(path, {**stolen, "source": "/etc/passwd"}).status_code == 400
-    assert not adding.added.exists()
 
 
 def test_an_operator_who_allows_nothing_lets_nothing_be_added(edited: Edited) -> None:
@@ -577,7 +537,7 @@ def test_an_added_file_that_was_edited_by_hand_is_recorded_and_checked_at_the_ne
 
 
 @pytest.mark.both_databases
-def test_a_query_of_postgresql_tells_its_types_and_cannot_leave_its_parentheses(postgres_url: str) -> None:
+def test_a_query_of_postgresql_tells_its_types(postgres_url: str) -> None:
     engine = sa.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE visits (age integer, alive boolean, at date, sex text)")
@@ -586,14 +546,6 @@ def test_a_query_of_postgresql_tells_its_types_and_cannot_leave_its_parentheses(
     require_one_query(postgres_url, query)
     found = {column.name: column.type for column in SqlSource(postgres_url, query).schema()}
     assert found == {"age": "number", "alive": "yes or no", "at": "other", "sex": "text", "word": "text"}
-    for hostile in (
-        "SELECT 1) TO PROGRAM 'touch /tmp/never' --",
-        "SELECT 1; DROP TABLE visits",
-        "SELECT 1) AS source; COMMIT; DROP TABLE visits; --",
-        "DELETE FROM visits",
-    ):
-        with pytest.raises(DataError):
-            require_one_query(postgres_url, hostile)
 
 
 # A real agent, killed within a change, whose catalogue follows.
@@ -603,45 +555,22 @@ def test_a_query_of_postgresql_tells_its_types_and_cannot_leave_its_parentheses(
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("point", [*PolicyStep])
 def test_an_agent_killed_within_a_change_starts_with_one_policy_and_says_so(
-    tmp_path: Path, point: PolicyStep
+    tmp_path: Path, real_agent: Callable[..., Any], point: PolicyStep
 ) -> None:
-    tester, world, port = FakeTester(), World(tmp_path), free_port()
-    with tester.serving() as url:
-        config = world.write(url, policy='approval = "by-hand"')
-        config.write_text(config.read_text().replace("port = 0", f"port = {port}"))
-        base, policy = f"http://127.0.0.1:{port}", tmp_path / "policy.toml"
-
-        def ask(method: str, path: str, body: Any = None) -> httpx.Response:
-            token = issue_token(world.agent, "agent:north", int(time.time()))
-            headers = {"authorization": f"Bearer {token}"}
-            return httpx.request(method, base + path, json=body, headers=headers, timeout=60)
-
-        def is_up() -> bool:
-            return httpx.get(f"{base}/healthz").status_code == 200
-
-        before = policy.read_text()
-        after = before.replace("epsilon_per_study_max = 1.0", "epsilon_per_study_max = 0.5")
-        with agent_process(config, point.value) as first:
-            wait_for(is_up)
-            link = ask("POST", "/v1/sign-in-links", {}).json()["path"]
-            form = {"content-type": "application/x-www-form-urlencoded"}
-            with httpx.Client(base_url=base, headers={"origin": base}, timeout=60) as browser:
-                browser.post(link, headers=form)
-                page = browser.get("/policy/edit").text
-                token, seen = (page.split(f'name="{n}" value="')[1][:64] for n in ("form_token", "seen"))
-                with pytest.raises(httpx.TransportError):
-                    browser.post("/policy", data={"form_token": token, "seen": seen, "text": after})
-            assert first.wait(60) == -signal.SIGKILL
-        assert policy.read_text() == (before if point is PolicyStep.RECORDED else after)
-        with agent_process(config, "") as second:
-            wait_for(is_up)
-            record = ask("GET", "/v1/record").json()
-            assert record["fault"] is None
-            assert all("text" not in entry["detail"] for entry in record["entries"])
-            second.send_signal(signal.SIGTERM)
-            assert second.wait(60) == 0
+    agent, policy = real_agent(policy='approval = "by-hand"'), tmp_path / "policy.toml"
+    before = policy.read_text()
+    after = before.replace("epsilon_per_study_max = 1.0", "epsilon_per_study_max = 0.5")
+    with agent.running(point.value), agent.browser() as browser:
+        form = agent.hidden(browser.get("/policy/edit"), "form_token", "seen")
+        with pytest.raises(httpx.TransportError):
+            browser.post("/policy", data={**form, "text": after})
+    assert policy.read_text() == (before if point is PolicyStep.RECORDED else after)
+    with agent.running():
+        record = agent.ask("GET", "/v1/record").json()
+        assert record["fault"] is None
+        assert all("text" not in entry["detail"] for entry in record["entries"])
     engine = create_engine(f"sqlite:///{tmp_path / 'agent.sqlite3'}")
-    entries, _ = read_from(engine, recorded, SIGN_IN.people, world.agent.public_hex)
+    entries, _ = read_from(engine, recorded, SIGN_IN.people, agent.world.agent.public_hex)
     told = [(entry["person"], entry["detail"]["text"]) for entry in entries]
     put_back = [(BY_FILE, before)] if point is PolicyStep.RECORDED else []
     assert told == [(BY_FILE, before), (KEY_HOLDER, after), *put_back]
@@ -652,166 +581,50 @@ def test_an_agent_killed_within_a_change_starts_with_one_policy_and_says_so(
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("point", [*PolicyStep])
 def test_an_agent_killed_while_a_data_set_is_added_has_it_or_not_and_may_add_it_again(
-    tmp_path: Path, point: PolicyStep
+    tmp_path: Path, real_agent: Callable[..., Any], point: PolicyStep
 ) -> None:
-    tester, world, port = FakeTester(), World(tmp_path), free_port()
-    with tester.serving() as url:
-        config = world.write(url, policy='approval = "by-hand"', agent='data_folders = ["extracts"]')
-        config.write_text(config.read_text().replace("port = 0", f"port = {port}"))
-        (tmp_path / "extracts").mkdir()
-        (tmp_path / "extracts" / "ward.csv").write_text(ROWS)
-        base, added = f"http://127.0.0.1:{port}", tmp_path / "data-sets.toml"
+    agent = real_agent(policy='approval = "by-hand"', agent='data_folders = ["extracts"]')
+    (tmp_path / "extracts").mkdir()
+    (tmp_path / "extracts" / "ward.csv").write_text(ROWS)
 
-        def ask(method: str, path: str) -> httpx.Response:
-            headers = {"authorization": f"Bearer {issue_token(world.agent, 'agent:north', int(time.time()))}"}
-            body = {} if method == "POST" else None
-            return httpx.request(method, base + path, json=body, headers=headers, timeout=60)
+    def add_it() -> int | None:
+        with agent.browser() as browser:
+            file = agent.hidden(browser.get("/data-sets/new"), "form_token")
+            file["file"] = str((tmp_path / "extracts" / "ward.csv").resolve())
+            fields = fields_of(browser.post("/data-sets/columns", data=file).text)
+            try:
+                said = {**fields, **file, "epsilon": "1", "delta": "0"}
+                return browser.post("/data-sets", data=said).status_code
+            except httpx.TransportError:
+                return None
 
-        def is_up() -> bool:
-            return httpx.get(f"{base}/healthz").status_code == 200
-
-        def add_it() -> int | None:
-            link = ask("POST", "/v1/sign-in-links").json()["path"]
-            form = {"content-type": "application/x-www-form-urlencoded"}
-            with httpx.Client(base_url=base, headers={"origin": base}, timeout=60) as browser:
-                browser.post(link, headers=form)
-                token = browser.get("/data-sets/new").text.split('name="form_token" value="')[1][:64]
-                file = {"form_token": token, "file": str((tmp_path / "extracts" / "ward.csv").resolve())}
-                fields = fields_of(browser.post("/data-sets/columns", data=file).text)
-                try:
-                    said = {**fields, **file, "epsilon": "1", "delta": "0"}
-                    return browser.post("/data-sets", data=said).status_code
-                except httpx.TransportError:
-                    return None
-
-        with agent_process(config, point.value) as first:
-            wait_for(is_up)
-            assert add_it() is None
-            assert first.wait(60) == -signal.SIGKILL
-        assert added.exists() is (point is PolicyStep.WRITTEN)
-        with agent_process(config, "") as second:
-            wait_for(is_up)
-            assert add_it() == (303 if point is PolicyStep.RECORDED else 422)
-            assert [one["name"] for one in ask("GET", "/v1/status").json()["data_sets"]] == [
-                "patients",
-                "ward",
-            ]
-            assert ask("GET", "/v1/record").json()["fault"] is None
-            assert ask("GET", "/v1/ledger/verification").json()["ok"]
-            second.send_signal(signal.SIGTERM)
-            assert second.wait(60) == 0
+    with agent.running(point.value):
+        assert add_it() is None
+    assert (tmp_path / "data-sets.toml").exists() is (point is PolicyStep.WRITTEN)
+    with agent.running():
+        assert add_it() == (303 if point is PolicyStep.RECORDED else 422)
+        held = [one["name"] for one in agent.ask("GET", "/v1/status").json()["data_sets"]]
+        assert held == ["patients", "ward"]
+        assert agent.ask("GET", "/v1/record").json()["fault"] is None
+        assert agent.ask("GET", "/v1/ledger/verification").json()["ok"]
 
 
 @pytest.mark.long
-def test_a_change_is_published_without_a_restart(tmp_path: Path) -> None:
-    tester, world, port = CatalogueTester(), World(tmp_path), free_port()
-    with tester.serving() as url:
-        config = world.write(url, policy='approval = "by-hand"\ncatalogue = true')
-        config.write_text(config.read_text().replace("port = 0", f"port = {port}"))
-        base = f"http://127.0.0.1:{port}"
-        with agent_process(config, "") as process:
-            wait_for(lambda: len(tester.catalogues) == 1)
-            token = issue_token(world.agent, "agent:north", int(time.time()))
-            headers = {"authorization": f"Bearer {token}"}
-            link = httpx.post(f"{base}/v1/sign-in-links", json={}, headers=headers).json()["path"]
-            form = {"content-type": "application/x-www-form-urlencoded"}
-            with httpx.Client(base_url=base, headers={"origin": base}, timeout=60) as browser:
-                browser.post(link, headers=form)
-                page = browser.get("/policy/edit").text
-                token, seen = (page.split(f'name="{n}" value="')[1][:64] for n in ("form_token", "seen"))
-                text = (tmp_path / "policy.toml").read_text().replace("max = 1.0", "max = 0.5")
-                answer = browser.post("/policy", data={"form_token": token, "seen": seen, "text": text})
-                assert answer.status_code == 303
-            wait_for(lambda: len(tester.catalogues) == 2)
-            first, second = (
-                open_envelope(envelope, CATALOGUE_TYPE, world.agent.public_hex)
-                for envelope in tester.catalogues
-            )
-            assert b'"epsilon_micro":1000000' in first
-            assert b'"epsilon_micro":500000' in second
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-
-
-class CatalogueTester(FakeTester):
-    """Keeps what agents publish."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.catalogues: list[bytes] = []
-
-    def handle(self, method: str, url: str, body: bytes) -> tuple[int, bytes]:
-        if method == "PUT" and "/v1/catalogue/" in url:
-            self.catalogues.append(body)
-            return 201, b"{}"
-        return super().handle(method, url, body)
-
-
-# In a real browser: two people, and a policy that one of them changes.
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.long
-def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_path: Path) -> None:
-    agent = AttackedAgent(tmp_path, policy=f'{WRITTEN}approval = "by-hand"\napprovals = 2')
-    agent.agent.clock = agent.clock = time.time  # type: ignore[assignment]
-    PolicyEditor(agent.agent).note_file()
-    digest = agent.world.ask(agent.tester, agent.world.study(title="How high is <b>x</b>?"))
-    agent.turn()
-    app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
-    window = Window(
-        app, "http://localhost", lambda: issue_token(agent.world.agent, "agent:north", int(time.time()))
-    )
-    add(window, ("ann", "steward"), ("oli", "officer"), ("vic", "viewer"))
-    with serving(app) as url, running_browser() as browser:
-        door = Door(url, url, "agent:north", agent.world.agent)
-        with visitor(browser) as ann, visitor(browser) as oli, visitor(browser) as vic:
-            for person, name in ((ann, "ann"), (oli, "oli"), (vic, "vic")):
-                person.sign_in(door, name)
-                person.page.goto(f"{url}/studies/{digest}")
-            assert vic.page.get_by_role("button", name="Approve").count() == 0
-            vic.require_accessible()
-            ann.require_accessible()
-            ann.page.get_by_role("button", name="Approve as the first of two").click()
-            ann.page.get_by_text("You have approved: another person has to as well.").wait_for()
-            agent.turn()
-            assert agent.debits() == []
-            oli.page.reload()
-            oli.page.get_by_text("Approved by ann").wait_for()
-            oli.page.set_viewport_size(DESKTOP)
-            oli.picture("agent-second-approval")
-            oli.page.get_by_role("button", name="Approve and spend").click()
-            oli.page.get_by_text("Approved by oli").wait_for()
-            agent.turn()
-            oli.page.goto(f"{url}/ledger")
-            oli.page.get_by_role("cell", name="ann, oli").wait_for()
-            oli.require_accessible()
-
-            waiting = agent.world.ask(agent.tester, agent.world.study(title="And <i>y</i>?"))
-            agent.turn()
-            oli.page.goto(f"{url}/policy")
-            oli.page.get_by_role("link", name="Change the policy").click()
-            field = oli.page.get_by_label("comments and all")
-            text = field.input_value()
-            assert text == (tmp_path / "policy.toml").read_text()
-            field.fill(text.replace("max = 1.0", "max = 0.1"))
-            oli.page.get_by_role("button", name="Preview").click()
-            oli.page.get_by_text("would be refused").wait_for()
-            oli.require_accessible()
-            oli.page.set_viewport_size(DESKTOP)
-            oli.picture("agent-policy-edit")
-            oli.page.get_by_role("button", name="Save").click()
-            oli.wait_for_heading("Changes")
-            oli.page.get_by_text("by oli").click()
-            oli.require_accessible()
-            assert WRITTEN in (tmp_path / "policy.toml").read_text()
-            assert agent.agent.policy.epsilon_per_study_max == 0.1
-            assert (ann.complaints, oli.complaints, vic.complaints) == ([], [], [])
-            assert agent.row(waiting).state.value == "waiting-for-approval"
-            SIGN_IN.of_people(agent.agent.engine, time.time).remove(agent.agent.key_holder, "ann")
-            ann.page.goto(f"{url}/")
-            ann.wait_for_heading("This browser is not signed in")
-    agent.agent.engine.dispose()
+def test_a_change_is_published_without_a_restart(tmp_path: Path, real_agent: Callable[..., Any]) -> None:
+    agent = real_agent(policy='approval = "by-hand"\ncatalogue = true')
+    with agent.running():
+        wait_for(lambda: len(agent.tester.catalogues) == 1)
+        with agent.browser() as browser:
+            form = agent.hidden(browser.get("/policy/edit"), "form_token", "seen")
+            text = (tmp_path / "policy.toml").read_text().replace("max = 1.0", "max = 0.5")
+            assert browser.post("/policy", data={**form, "text": text}).status_code == 303
+        wait_for(lambda: len(agent.tester.catalogues) == 2)
+        first, second = (
+            open_envelope(envelope, CATALOGUE_TYPE, agent.world.agent.public_hex)
+            for envelope in agent.tester.catalogues
+        )
+        assert b'"epsilon_micro":1000000' in first
+        assert b'"epsilon_micro":500000' in second
 
 
 # One steward's day in a real browser: a data set, the policy, two people, a look, the ledger.
@@ -820,27 +633,28 @@ def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_p
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_data_set_is_added_allowed_asked_approved_by_two_looked_at_and_in_the_ledger(
-    tmp_path: Path,
+    tmp_path: Path, attacked: Callable[..., AttackedAgent]
 ) -> None:
     folder = tmp_path / "extracts"
     folder.mkdir()
     (folder / "ward.csv").write_text(ROWS)
-    agent = AttackedAgent(
-        tmp_path,
-        policy='approval = "by-hand"\napprovals = 2\nlook_before_sending = true',
+    agent = attacked(
+        policy=f'{WRITTEN}approval = "by-hand"\napprovals = 2\nlook_before_sending = true',
         agent='data_folders = ["extracts"]',
     )
     agent.agent.clock = agent.clock = time.time  # type: ignore[assignment]
+    agent.world.ask(agent.tester, agent.world.study(title="And <i>y</i>?"))
+    agent.turn()
     app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
     window = Window(
         app, "http://localhost", lambda: issue_token(agent.world.agent, "agent:north", int(time.time()))
     )
-    add(window, ("ann", "steward"), ("adm", "admin"))
+    add(window, ("ann", "steward"), ("adm", "admin"), ("vic", "viewer"))
     with serving(app) as url, running_browser() as browser:
         door = Door(url, url, "agent:north", agent.world.agent)
-        with visitor(browser) as adm, visitor(browser) as ann:
-            adm.sign_in(door, "adm")
-            ann.sign_in(door, "ann")
+        with visitor(browser) as adm, visitor(browser) as ann, visitor(browser) as vic:
+            for person, name in ((adm, "adm"), (ann, "ann"), (vic, "vic")):
+                person.sign_in(door, name)
             page = adm.page
             page.goto(f"{url}/data-sets")
             page.get_by_role("link", name="Add a data set").click()
@@ -863,6 +677,15 @@ def test_a_data_set_is_added_allowed_asked_approved_by_two_looked_at_and_in_the_
             page.get_by_text("by adm").click()
             adm.require_accessible()
             page.get_by_role("link", name="Let studies use it").click()
+            text = page.get_by_label("comments and all").input_value()
+            assert WRITTEN in text
+            assert text.startswith((tmp_path / "policy.toml").read_text())  # and what it proposes
+            page.get_by_label("comments and all").fill(text.replace("max = 1.0", "max = 0.1"))
+            page.get_by_role("button", name="Preview").click()
+            page.get_by_text("would be refused").wait_for()
+            adm.require_accessible()
+            adm.picture("agent-policy-edit")
+            page.get_by_label("comments and all").fill(text)
             page.get_by_role("button", name="Save").click()
             adm.wait_for_heading("Changes")
             assert agent.agent.policy.columns_of("ward") == ("age", "sex")
@@ -878,9 +701,14 @@ def test_a_data_set_is_added_allowed_asked_approved_by_two_looked_at_and_in_the_
             )
             digest = world.ask(agent.tester, asked)
             agent.turn()
+            vic.page.goto(f"{url}/studies/{digest}")
+            assert vic.page.get_by_role("button", name="Approve").count() == 0
+            vic.require_accessible()
             for person, button in ((adm, "Approve as the first of two"), (ann, "Approve and spend")):
                 person.page.goto(f"{url}/")
                 person.page.get_by_role("link", name="How old are they?").click()
+                if person is ann:
+                    person.picture("agent-second-approval")
                 person.page.get_by_role("button", name=button).click()
                 person.page.get_by_text("Approved by " + ("adm" if person is adm else "ann")).wait_for()
             page.goto(f"{url}/people")
@@ -917,6 +745,7 @@ def test_a_data_set_is_added_allowed_asked_approved_by_two_looked_at_and_in_the_
             ann.page.goto(f"{url}/ledger")
             ann.page.get_by_role("cell", name="adm, ann").wait_for()
             ann.require_accessible()
-            for person in (adm, ann):
-                assert person.complaints == []
-    agent.agent.engine.dispose()
+            assert (adm.complaints, ann.complaints, vic.complaints) == ([], [], [])
+            SIGN_IN.of_people(agent.agent.engine, time.time).remove(agent.agent.key_holder, "ann")
+            ann.page.goto(f"{url}/")
+            ann.wait_for_heading("This browser is not signed in")

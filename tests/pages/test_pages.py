@@ -262,34 +262,6 @@ def test_the_database_holds_neither_links_nor_cookies(asked: Asked, tmp_path: Pa
     assert unused.split("=")[1].encode() not in stored
 
 
-ORIGINS: tuple[dict[str, str], ...] = (
-    {"origin": "http://evil"},
-    {"origin": "null"},
-    {"origin": "http://localhost.evil"},
-    {"origin": "http://localhost:8080"},
-    {"origin": ""},
-    {"origin": "agent"},
-)
-
-
-def test_forms_are_refused_without_token_or_from_another_origin(asked: Asked) -> None:
-    window, path = asked.window.sign_in(), f"/studies/{asked.digest}/approval"
-    token = window.token()
-    for headers in ORIGINS:
-        assert window.post(path, {"form_token": token}, headers=headers).status_code == 403
-    content = f"form_token={token}".encode()
-    without = window.send("POST", path, content=content, headers={"content-type": FORM})
-    assert without.status_code == 403
-    for wrong in ("", "0" * 64, token[:-1], token + "0", "é"):
-        assert window.post(path, {"form_token": wrong}).status_code == 403
-    other = agent_window(asked.agent).sign_in().token()
-    assert window.post(path, {"form_token": other}).status_code == 403
-    assert asked.agent.row(asked.digest).state.value == "waiting-for-approval"
-    assert window.post(path, {"form_token": token}).status_code == 303
-    assert asked.agent.row(asked.digest).state.value == "approved"
-    assert window.post(path, {"form_token": token}).status_code == 409
-
-
 def test_the_reason_of_a_decline_stays_here(asked: Asked) -> None:
     window, path = asked.window.sign_in(), f"/studies/{asked.digest}/decline"
     token = window.token()

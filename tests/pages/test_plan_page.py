@@ -60,16 +60,6 @@ def main_of(text: str) -> str:
     return unescape(text.split("<main")[1])
 
 
-def test_a_plan_needs_the_forms_token(window: Window) -> None:
-    window.sign_in()
-    assert window.post("/plan", COUNTS).status_code == 403
-    assert window.post("/plan", COUNTS | {"form_token": "0" * 64}).status_code == 403
-    other = {"origin": "https://elsewhere.example"}
-    token = window.token()
-    assert window.post("/plan", COUNTS | {"form_token": token}, headers=other).status_code == 403
-    assert window.post("/plan", COUNTS | {"form_token": token, "file": "x"}).status_code == 400
-
-
 @pytest.mark.parametrize("command", [planner.PLAN_COMMAND])
 def test_a_real_plan_is_drawn_with_its_numbers(window: Window) -> None:
     window.sign_in()

@@ -3,6 +3,7 @@
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -87,13 +88,14 @@ def commands_of(tree: typer.core.TyperGroup, prefix: str = "tacit") -> Iterator[
             yield from commands_of(command, f"{prefix} {name}")
 
 
-def all_commands() -> set[str]:
+@cache
+def all_commands() -> frozenset[str]:
     tree = get_command(command_tree())
     assert isinstance(tree, typer.core.TyperGroup)
-    return set(commands_of(tree))
+    return frozenset(commands_of(tree))
 
 
-def unknown_commands(text: str, known: set[str]) -> Iterator[str]:
+def unknown_commands(text: str, known: frozenset[str]) -> Iterator[str]:
     """Say which ``tacit ...`` command lines of a page name no command."""
     in_code = re.findall(r"`(?:[\w./-]*/)?(tacit [^`\n]+)`", text)
     in_code += re.findall(r"^(?: {4,}|\$ )(?:\S*/)?(tacit .+)$", text, re.MULTILINE)

@@ -27,9 +27,9 @@ from tacit_protocol.privacy.accounting import Amounts, Family, charge
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.mutual_independence import MutualIndependence
+from tacit_protocol.procedures.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.signing import (

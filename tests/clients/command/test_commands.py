@@ -92,20 +92,25 @@ def test_a_missing_file_exits_with_1_and_says_what_to_do(tacit: Run, tmp_path: P
         assert tacit("tester", verb, "--config", none)[0] == 1
 
 
-def test_init_writes_keys_that_only_their_owner_reads_and_never_overwrites(
-    tacit: Run, tmp_path: Path
+@pytest.mark.parametrize("noun", ["tester", "party", "owner", "agent", "curator"])
+def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
+    tacit: Run, tmp_path: Path, noun: str
 ) -> None:
-    folder = tmp_path / "tester"
-    code, out, _ = tacit("tester", "init", "--folder", str(folder), "--json")
-    assert code == 0
-    key_file = folder / "tester.pem"
-    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-    assert json.loads(out)["key"] == PrivateKey.from_pem(key_file.read_bytes()).public_hex
-    before = key_file.read_bytes()
-    code, _, err = tacit("tester", "init", "--folder", str(folder))
-    assert code == 1
-    assert "never overwritten" in err
-    assert key_file.read_bytes() == before
+    folder, other = tmp_path / noun, "curator" if noun == "owner" else "tester"
+    asked = {"--name": "x", f"--{other}-url": "https://x.example/", f"--{other}-key": "ab" * 32}
+    flags = {} if noun == "tester" else AGENT if noun == "agent" else asked
+    init = (noun, "init", "--folder", str(folder), *(part for pair in flags.items() for part in pair))
+    code, out, err = tacit(*init, "--json")
+    assert code == 0, err
+    secrets = {file: file.read_bytes() for file in (*folder.glob("*.pem"), *folder.glob("*.key"))}
+    assert {file.name for file in secrets} == {f"{noun}.pem"} | (
+        {"storage.key"} if noun == "curator" else set()
+    )
+    assert {stat.S_IMODE(file.stat().st_mode) for file in secrets} == {0o600}
+    assert json.loads(out)["key"] == PrivateKey.from_pem(secrets[folder / f"{noun}.pem"]).public_hex
+    code, _, err = tacit(*init)
+    assert (code, "never overwritten" in err) == (1, True)
+    assert {file: file.read_bytes() for file in secrets} == secrets
 
 
 def test_an_agents_files_say_what_was_asked_for(tacit: Run, tmp_path: Path) -> None:
@@ -354,10 +359,3 @@ def test_digests_of_studies_are_completed_from_the_tester(
     monkeypatch.setattr(connect, "_client_of", lambda _: nullcontext(client))
     assert connect.digests(context, digest[:5]) == [(digest, draft["title"])]
     assert connect.digests(context, "zz") == []
-
-
-def test_words_of_others_are_printed_as_they_are(tacit: Run) -> None:
-    code, out, err = tacit("study", "show", "abcd", "--party", ":smile:[red]x")
-    assert (code != 0, ":smile:[red]x" in out + err) == (True, True)
-    code, _, err = tacit("study", ":smile:[red]x")
-    assert (code, ":smile:[red]x" in err) == (2, True)

@@ -1,7 +1,6 @@
 """`tacit curator`: files that keep secrets, what an owner is shown before it decides, and no accident."""
 
 import json
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from curator_answers import MemoryCurator as Curator
 
 from tacit import CuratorClient
 from tacit.command import connect
-from tacit.setup.configuration import read_own_service
 from tacit_protocol.signing import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
@@ -35,22 +33,6 @@ def curator(monkeypatch: pytest.MonkeyPatch) -> Curator:
     monkeypatch.setattr(connect, "owner_client", client("north"))
     monkeypatch.setattr(connect, "operator_client", client(None))
     return there
-
-
-def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
-    tacit: Run, tmp_path: Path
-) -> None:
-    folder = tmp_path / "registry"
-    arguments = ("curator", "init", "--folder", str(folder), "--name", "registry")
-    tester = ("--tester-url", "https://tester.example/", "--tester-key", "ab" * 32)
-    code, out, err = tacit(*arguments, *tester, "--json")
-    assert code == 0, err
-    assert json.loads(out)["key"] == read_own_service(folder / "curator.toml", "curator").key.public_hex
-    for name in ("curator.pem", "storage.key"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
-    before = (folder / "storage.key").read_bytes()
-    assert tacit(*arguments, *tester)[0] == 1
-    assert (folder / "storage.key").read_bytes() == before
 
 
 @pytest.mark.parametrize(

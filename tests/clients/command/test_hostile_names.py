@@ -20,7 +20,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from command_lines import LINES, MARK
 from curator_answers import HELD
+from forked_python import commands_forked
 from signed_study import signed_transcript
 
 from tacit import local
@@ -29,6 +31,7 @@ from tacit.client.transport import HttpTransport
 from tacit.command import _report_fault
 from tacit.command import app as app_module
 from tacit.command.connect import become
+from tacit.setup import doctor, processes
 from tacit.setup.configuration import toml_value
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
@@ -47,7 +50,6 @@ from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
 
-MARK = "evil"
 NAME = f"[/bold][red]:smile:{MARK}\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\r\n\x08\x7f"
 """Markup that closes what is not open, an emoji's code, escapes in 7 and 8 bits, directions, line ends."""
 
@@ -75,6 +77,13 @@ LEAVES = dict(commands())
 def steering(text: str) -> set[str]:
     """The characters of an output that a terminal would not simply show; line ends are our own."""
     return {c for c in text.replace("\n", "") if not c.isprintable()}
+
+
+@pytest.fixture(autouse=True)
+def _forked() -> Iterator[None]:
+    """The agent's own commands, which data check and doctor run, begin with their imports done."""
+    with commands_forked(doctor), commands_forked(processes):
+        yield
 
 
 def require_harmless(out: str, err: str) -> None:
@@ -163,7 +172,7 @@ class HostileService:
             software=printable(NAME)[:60],
         )
         self.verdict = sign_envelope(encode(verdict), VERDICT_TYPE, self.tester)
-        self.transcript = signed_transcript(result, title=NAME.strip() + "?")
+        self.transcript = _transcript()
         self.owner = PrivateKey.generate()
         published = PublishedDataSet(
             name="p", about=NAME, other_columns=(NAME[:100],), measures={NAME[:100]: NAME[:50]}
@@ -283,6 +292,11 @@ def _counted() -> Any:
     return local.noisy_counts(*frames, epsilon=5.0, bounds=bounds, columns=[NAME], names=("n", "s"))
 
 
+@cache
+def _transcript() -> bytes:
+    return signed_transcript(_counted(), title=NAME.strip() + "?")
+
+
 def _table(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     return pd.DataFrame({NAME: rng.choice(["a", NAME], 60), "age": rng.random(60)})
@@ -319,68 +333,6 @@ def service(home: Path, monkeypatch: pytest.MonkeyPatch) -> HostileService:
     return there
 
 
-AGENT, TESTER, CURATOR = (["--config", f"{name}/{name}.toml"] for name in ("agent", "tester", "curator"))
-PARTY, OWNER = ["--party", "party/party.toml"], ["--owner", "owner/owner.toml"]
-
-FILE = ["transcript.json"]
-NAMED, INVITED = ["--name", "x"], ["--invitation", "x"]
-SHOWN: dict[str, list[str]] = {
-    **dict.fromkeys(("verify", "study verify"), FILE),
-    "study report": [*FILE, "--output", "report.html"],
-    "study adjust": [*FILE, *FILE],
-    "study transcript": ["DIGEST", "--output", f"{MARK}\x1b[2J.json", *PARTY],
-    "study create": ["draft.toml", "--dry-run", *PARTY],
-    "study envelope": ["DIGEST", "--output", f"{MARK}\x1b[2J.dsse", *PARTY],
-    "study deliver": ["answer.dsse", *PARTY],
-    **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
-    **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
-    **dict.fromkeys(("party invitations", "tester login"), TESTER),
-    **{
-        f"{noun} users {verb}": [*words, *where]
-        for noun, where in (
-            *(("party", PARTY), ("tester", TESTER), ("curator", CURATOR)),
-            *(("agent", AGENT), ("owner", OWNER)),
-        )
-        for verb, words in (
-            ("list", []),
-            ("add", ["ann", "--role", "viewer"]),
-            ("remove", ["ann"]),
-            ("record", []),
-        )
-    },
-    **dict.fromkeys(("curator invitations", "curator owners", "curator status"), CURATOR),
-    **{
-        f"{noun} {verb}": [*words, *where]
-        for noun, where in (("curator", CURATOR), ("owner", OWNER))
-        for verb, words in (
-            *((verb, []) for verb in ("data-sets", "studies", "ledger", "verify-ledger", "login")),
-            *(("show", ["DIGEST"]), ("delete", ["--data-set", "patients", "--yes"]), ("enrol", INVITED)),
-        )
-    },
-    **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
-    "owner decline": ["DIGEST", *OWNER],
-    "owner approve": ["DIGEST", "--yes", *OWNER],
-    **{f"agent {verb}": ["DIGEST", "--yes", *AGENT] for verb in ("approve", "send")},
-    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
-    "party invite": ["--role", "owner", *NAMED, *TESTER],
-    "party revoke": [*NAMED, *TESTER],
-    **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},
-    "party enrol": [*INVITED, *PARTY],
-    "agent enrol": [*INVITED, *AGENT],
-    **{key: ["--all", *AGENT] for key in ("agent studies",)},
-    "owner register": ["--file", "data-set.toml", *OWNER],
-    "owner upload": ["rows.csv", "--data-set", "patients", *OWNER],
-    "ledger export": ["--output", "ledger.json", *AGENT],
-    "doctor": ["--config", "party/party.toml"],
-    "data describe": ["rows.csv"],
-    "release show": ["released.parquet"],
-    "release expect": ["released.parquet", "--column", "age"],
-    "release sample": ["released.parquet", "--rows", "3", "--output", f"{MARK}\x1b[2J.csv"],
-    "release export": ["released.parquet", "--output", f"{MARK}\x1b[2J.parquet"],
-    "release compare": ["released.parquet", "released.parquet"],
-}
-"""How every command is run that prints what others wrote: services, files, results."""
-
 OWN = {
     # One's own files, keys and questions, and constants.
     *("tester init", "agent init", "curator init", "owner init", "party init", "agent certificate"),
@@ -404,8 +356,8 @@ OWN = {
 
 
 def test_every_command_is_run_with_hostile_names_or_says_why_not() -> None:
-    assert set(SHOWN) | OWN == set(LEAVES)
-    assert not set(SHOWN) & OWN
+    assert set(LINES) | OWN == set(LEAVES)
+    assert not set(LINES) & OWN
 
 
 @pytest.fixture
@@ -473,12 +425,12 @@ PROCESSES = {"data check", "doctor"}
 
 @pytest.mark.sweep(12)
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("words", sorted(SHOWN))
+@pytest.mark.parametrize("words", sorted(LINES))
 def test_what_others_wrote_cannot_steer_the_terminal(
     words: str, tacit: Run, service: HostileService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
+    arguments = [service.digest if part == "DIGEST" else part for part in LINES[words]]
     code, out, err = tacit(*words.split(), *arguments)
     require_harmless(out, err)
     assert code in {0, 1, 2}, err
@@ -504,7 +456,7 @@ def test_nor_on_a_terminal_where_colours_are_drawn(
     """Where rich writes sequences of its own, there are no others."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    arguments = [service.digest if part == "DIGEST" else part for part in SHOWN[words]]
+    arguments = [service.digest if part == "DIGEST" else part for part in LINES[words]]
     _, out, err = tacit(*words.split(), *arguments)
     # Colours, and what redraws a line of progress.
     plain = re.sub(r"\x1b\[[0-9;?]*[mhlKA]|\r", "", out + err)

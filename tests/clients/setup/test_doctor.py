@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent_fakes import FAKES, AttackedAgent
-from forked_python import commands_forked
+from forked_python import commands_forked, forked_python
 
 from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command.app import run
@@ -286,11 +286,8 @@ def test_doctor_data_check_and_the_agents_own_check_say_the_same(
     assert not checked.passed
     assert run(["data", "check", "--config", str(agent_file)]) == 1
     command = capsys.readouterr().out
-    own = subprocess.run(
-        [sys.executable, "-m", "tacit_services.agent", "check", "--config", str(agent_file)],
-        capture_output=True,
-        text=True,
-        check=False,
+    own = forked_python().run(
+        ["-m", "tacit_services.agent", "check", "--config", str(agent_file)], timeout_s=300
     )
     assert own.returncode == 1
     assert " ".join(own.stdout.split()) == " ".join(command.split())
