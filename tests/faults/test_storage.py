@@ -377,7 +377,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
     tester = Federation(tmp_path, postgres_url, parties)
     tester.enrol_everyone()
     study = tester.create()
-    genuine = answers.end_if_answered
+    genuine = answers._end_if_answered
 
     def die(connection: sa.Connection, *rest: object) -> None:
         kill_server_of(connection)
@@ -385,7 +385,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
 
     before = names_and_rows(tester.engine)
     with monkeypatch.context() as patch:
-        patch.setattr(answers, "end_if_answered", die)
+        patch.setattr(answers, "_end_if_answered", die)
         refusal = tester.release(study, "north")
     assert (refusal.status_code, problem(refusal)) == (503, "database-unavailable")
     assert int(refusal.headers["retry-after"]) > 0

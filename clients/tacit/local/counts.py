@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SurvivalResult,
     )
 
-Noise = Literal["laplace", "gaussian"]
+Noise = Literal["gaussian", "laplace"]
 Unlisted = Literal["cells", "last"]
 Cuts = Mapping[str, Sequence[float]]
 

@@ -46,7 +46,7 @@ class CellNoise:
     ``scale`` is the Laplace scale or the Gaussian standard deviation of one of them, in units.
     """
 
-    kind: Literal["laplace", "gaussian"]
+    kind: Literal["gaussian", "laplace"]
     scale: float
     summed: int = 1
 
@@ -197,7 +197,7 @@ class PlacedCells:
 
 def add_tables(tables: Sequence[NoisyTable]) -> NoisyTable:
     """Return the table of all units together; noises of one law become one."""
-    summed: dict[tuple[Literal["laplace", "gaussian"], float], int] = {}
+    summed: dict[tuple[Literal["gaussian", "laplace"], float], int] = {}
     for noise in (noise for table in tables for noise in table.noises):
         summed[noise.kind, noise.scale] = summed.get((noise.kind, noise.scale), 0) + noise.summed
     return NoisyTable(

@@ -57,7 +57,7 @@ class AnsweredTable:
     kept: tuple[float, float]
     ordered: tuple[bool, bool]
     noise: float
-    law: Literal["laplace", "gaussian"] = "laplace"
+    law: Literal["gaussian", "laplace"] = "laplace"
     summed: int = 1
     factors: tuple[tuple[int, bool], ...] = ()
 

@@ -164,7 +164,7 @@ class Vote:
         part = replace(fixed, sums=np.array([votes << MASKED_BITS], dtype=np.int64))
         return release_sums((part,), guarantee, noise)[part.name]
 
-    def noise(self, blocks: int, guarantee: Guarantee) -> tuple[Literal["laplace", "gaussian"], float, int]:
+    def noise(self, blocks: int, guarantee: Guarantee) -> tuple[Literal["gaussian", "laplace"], float, int]:
         """Return the kind of the noise on the sum of so many votes, its scale, and the grid's exponent."""
         fixed = self.released(blocks, guarantee)
         if isinstance(fixed, LaplaceStatistic):
@@ -219,7 +219,7 @@ class VotesLaw:
     scale: float
     step: float
     vote: Vote = REJECTIONS
-    noise: Literal["laplace", "gaussian"] = "laplace"
+    noise: Literal["gaussian", "laplace"] = "laplace"
 
     @property
     def mean(self) -> float:

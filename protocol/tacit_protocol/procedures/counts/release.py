@@ -205,7 +205,7 @@ Rho = Annotated[float, Field(ge=RHO_MIN, le=RHO_MAX)]
 class CountParameters(CellParameters):
     """How an owner counts; every choice is public."""
 
-    noise: Literal["laplace", "gaussian"] = Field(
+    noise: Literal["gaussian", "laplace"] = Field(
         "laplace", description="Laplace noise costs epsilon alone; gaussian needs a delta."
     )
     rho: Rho | None = Field(

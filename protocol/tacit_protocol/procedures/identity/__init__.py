@@ -130,7 +130,7 @@ class IdentityParameters(CellParameters, MaskedParameters):
     weights: Literal["published", "noise-aware"] | None = Field(
         None, description="Of cells, in mcgof and privit-laplace."
     )
-    noise: Literal["laplace", "gaussian"] | None = Field(
+    noise: Literal["gaussian", "laplace"] | None = Field(
         None, description="Of mcgof: laplace, or gaussian, which needs a delta."
     )
     rho: Rho | None = Field(

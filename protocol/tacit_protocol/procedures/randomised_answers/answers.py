@@ -124,7 +124,7 @@ class PairedAnswers(AnswersOfOwners):
     given: Release | None = None
     """What that one released earlier, for whoever asks: cells and retention are then as it says."""
 
-    noise: ClassVar[Literal["laplace", "gaussian"]] = "laplace"
+    noise: ClassVar[Literal["gaussian", "laplace"]] = "laplace"
     """The law of the noise on every count of a table."""
     of_what: ClassVar[str] = "a column"
     counted: ClassVar[str] = "its own cells"

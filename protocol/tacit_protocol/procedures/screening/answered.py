@@ -98,7 +98,7 @@ LOOK, LOOK_LEVEL = 999, 0.05
 """Simulations of a first look at every pair, and the p-value up to which a pair gets all of them."""
 
 
-def least_noise(budget: Budget, columns: int) -> Literal["laplace", "gaussian"]:
+def least_noise(budget: Budget, columns: int) -> Literal["gaussian", "laplace"]:
     """Return the noise with the smaller variance on tables of so many columns: Laplace, or Gaussian.
 
     >>> least_noise(Budget.of(1, 1e-5), 3), least_noise(Budget.of(1, 1e-5), 20)
@@ -285,7 +285,7 @@ class GaussianScreening(CountedScreening):
     A cost is known before any number of units: the part of epsilon for cuts is not fitted to one.
     """
 
-    noise: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
+    noise: ClassVar[Literal["gaussian", "laplace"]] = "gaussian"
 
     def guarantee_of(self, side: int) -> Guarantee:
         if self.answers_at(side):

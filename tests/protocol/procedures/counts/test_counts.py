@@ -522,8 +522,8 @@ def test_the_plain_statistic_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         ratio, _ = stated(self, shares)
         return ratio, ratio
 
-    monkeypatch.setattr(homogeneity.Weights, "cells", plain)
-    monkeypatch.setattr(homogeneity, "plausible", lambda fitted, *_: (fitted,))
+    monkeypatch.setattr(Weights, "cells", plain)
+    monkeypatch.setattr("tacit_protocol.procedures.homogeneity.plausible", lambda fitted, *_: (fitted,))
     found = rejections(UNIFORM, (100, 100), 20.0, 80)
     assert bdtrc(found - 1, 80, 0.05) < 1e-7
 
@@ -712,8 +712,6 @@ def test_shares_of_listed_cells_hold_their_differences_beside_missing_values() -
             replace(draw(np.array(law), 2000, CellNoise("laplace", 2.0), rng), compared=np.arange(2))
             for law in ([0.6, 0.4, 0.0, 0.0], [0.25, 0.25, 0.0, 0.5])
         ]
-        found, half, _ = homogeneity.differences(
-            owners, np.arange(2), 0.05, 199, np.random.SeedSequence([36, run])
-        )
+        found, half, _ = differences(owners, np.arange(2), 0.05, 199, np.random.SeedSequence([36, run]))
         missed += not abs(found[0, 0] - 0.1) <= half[0, 0]
     assert bdtrc(missed - 1, 40, 0.05) > 1e-7 if missed else True

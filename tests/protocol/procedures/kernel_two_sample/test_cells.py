@@ -406,7 +406,7 @@ def test_noise_without_room_is_refused_before_a_row_is_read(monkeypatch: pytest.
             def refuse(*_: Any) -> None:
                 raise StudyError("no room")
 
-            patch.setattr(f"tacit_protocol.procedures.kernel_two_sample.plan.{refused}", refuse)
+            patch.setattr(f"tacit_protocol.procedures.kernel_two_sample.{refused}", refuse)
             with pytest.raises(StudyError, match="no room"):
                 PROCEDURE.plan(study)
             with pytest.raises(StudyError, match="no room"):

@@ -15,9 +15,9 @@ from two_sample_cases import Codes, Floats
 
 from tacit_protocol.features.moments import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.numerics.quadratic_forms import quantile, survival
-from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.procedures.means import private_means
 from tacit_protocol.procedures.means.private_means import (
+    CoordinateFamily,
     FloatMatrix,
     FloatVector,
     Moments,
@@ -326,10 +326,10 @@ MAX_FALSE_ALARM = 1e-6
 """Probability that a correct test of a level fails: allowed rejections are this quantile of the binomial."""
 
 
-def family(*sizes: int, name: str = "column", share: float = 1.0, first: int = 0) -> Family:
+def family(*sizes: int, name: str = "column", share: float = 1.0, first: int = 0) -> CoordinateFamily:
     ends = first + np.cumsum([0, *sizes])
     groups = tuple((str(i), int(a), int(b)) for i, (a, b) in enumerate(itertools.pairwise(ends)))
-    return Family(name, groups, share)
+    return CoordinateFamily(name, groups, share)
 
 
 @pytest.mark.parametrize("owners", [2, 3, 5])
@@ -540,7 +540,7 @@ def max_rare_rejections(module: Any, units: tuple[int, ...], runs: int) -> int:
     rng = np.random.default_rng(6)
     features = default_features(0, (41,))
     probabilities = np.array([0.96, *[0.001] * 40])
-    family = Family("column", (("0", 0, 41),), 1.0)
+    family = CoordinateFamily("column", (("0", 0, 41),), 1.0)
     counted, noise = np.array(units, dtype=np.float64), 0.2 / np.array(units)
     count = 0
     for _ in range(runs):
