@@ -836,7 +836,7 @@ def never_queue(_: Sweep) -> None:
 
 
 def never_record(_: Sweep) -> None:
-    vars(studies)["record"] = lambda *_: None
+    vars(studies)["record_reuses"] = lambda *_: None
 
 
 PLANTED: dict[str | None, Callable[[Sweep], None]] = {

@@ -332,16 +332,25 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
         {"study": study_digest, "owner": sender.name, "position": position, "key": sender.key}
         for position, sender in enumerate(study.senders)
     ]
-    reuses = [{"study": study_digest, "owner": owner.name, "source": owner.reuses} for owner in study.reusing]
-    if reuses:
-        _require_made(connection, study)  # once more: a source may have been archived since it was looked at
-        connection.execute(REUSES.insert(), reuses)
+    record_reuses(connection, study_digest, study)
     if senders:
         connection.execute(STUDY_OWNERS.insert(), senders)
     else:
         queue_verdict(connection, study_digest)
     reached(TesterStep.STUDY_INSERTED)
     return True
+
+
+def record_reuses(connection: Connection, study_digest: str, study: Study) -> None:
+    """Record what a study reads again, with the study.
+
+    Raises:
+        ProblemError: ``reuse-refused``: a source was archived since it was looked at.
+    """
+    reuses = [{"study": study_digest, "owner": owner.name, "source": owner.reuses} for owner in study.reusing]
+    if reuses:
+        _require_made(connection, study)
+        connection.execute(REUSES.insert(), reuses)
 
 
 def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, Any]]:

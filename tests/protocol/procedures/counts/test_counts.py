@@ -12,7 +12,6 @@ from scipy.special import bdtrc
 from scipy.stats import chi2_contingency
 from two_sample_cases import MemoryTable
 
-from tacit.local.counts import homogeneity
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode
 from tacit_protocol.features.cell_counts import CellCounts, compared_places
