@@ -34,6 +34,9 @@ def main(load: "Callable[[], Typer] | None" = None) -> None:
         if error.filename is not None:
             raise
         code = _output_lost(error)
+    # `python -m` ends by the signal, whatever the exit code, where an interruption came while Python ran code
+    # given as text, as dataclasses do. Running some text once more makes it forget that.
+    exec("")  # noqa: S102
     sys.exit(code)
 
 

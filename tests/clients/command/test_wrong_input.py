@@ -216,6 +216,23 @@ def test_an_interrupt_ends_the_command_without_a_trace(name: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_while_code_given_as_text_runs_ends_a_module_without_a_signal(tmp_path: Path) -> None:
+    """A dataclass is made by such code; `python -m` would end with -2."""
+    (tmp_path / "program.py").write_text(
+        "from tacit.command import main\ndef load():\n    exec('raise KeyboardInterrupt')\nmain(load)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "program"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("arguments", [("version", "--json"), ("version",), ("plan", "power", "--help")])
 def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", "from tacit.command import main; main()", *arguments]
