@@ -73,9 +73,14 @@ def pairs_of_agent(engine: str) -> Pairs:
     return agents[::of_agents] + others[1::of_others]
 
 
-# Once the first owner's account has been debited, and once the second's has.
-CURATOR = [*AGENT[:2], *(step.value for step in CuratorStep), *AGENT[2:]]
-CURATOR.insert(CURATOR.index(AgentStep.DEBITED) + 1, f"{AgentStep.DEBITED}@2")
+# Both owners' accounts are debited with the approval, one after the other, before anything is read.
+CURATOR = [
+    *AGENT[:2],
+    AgentStep.DEBITED.value,
+    f"{AgentStep.DEBITED}@2",
+    *(step.value for step in CuratorStep),
+]
+CURATOR += [step for step in AGENT if step not in CURATOR]
 
 
 def pairs_of_curator(engine: str) -> Pairs:
@@ -158,7 +163,7 @@ KINDS = {
         pairs_of_curator,
         (CURATOR,),
         {
-            "send-before-storing": (AgentStep.DEBITED, OTHERS_SENT),
+            "send-before-storing": (AgentStep.RELEASE_SIGNED, OTHERS_SENT),
             "one-owner-pays": (AgentStep.DEBITED, "1 debits"),
         },
     ),
