@@ -162,10 +162,10 @@ def require_decent(service: Service, response: httpx.Response, submitted: list[s
     assert "Traceback" not in response.text
     request_id = response.headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{16}", request_id)
-    # The id is random: five digits that were sent would now and then stand in it by chance.
-    received = (json.dumps(response.json(), ensure_ascii=False) + str(response.headers)).replace(
-        request_id, ""
-    )
+    # The id is random: five digits that were sent would now and then stand in it by chance. What headers are
+    # called is the service's own words, which a search may send it.
+    sent_back = json.dumps(response.json(), ensure_ascii=False), *response.headers.values()
+    received = " ".join(sent_back).replace(request_id, "")
     for text in submitted:
         if len(text) >= 5 and text not in service.public_text:
             assert text not in received, "an error echoes what was sent"
