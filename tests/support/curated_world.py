@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from agent_fakes import FakeSum
 from made_studies import SeededNoise
 from pydantic import BaseModel
-from simulation import Network, Simulation
+from simulation import Network, Simulation, forget_apps
 from world import CAP, NOW, POOLED, PooledVerdict, check_account, enrol, key_of, make_tester, sealed, study_of
 from world import URL as TESTER_URL
 
@@ -265,6 +265,7 @@ class CuratorFederation:
         self.base.engine.dispose()
         self.tester_engine.dispose()
         self.network.close()
+        forget_apps()
 
     def call(self, method: str, path: str, party: str, **options: Any) -> httpx.Response:
         """Send a request to the curator."""

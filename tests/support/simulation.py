@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar
 import httpx
 import sqlalchemy as sa
 from fastapi import FastAPI
+from fastapi.dependencies import models as fastapi_models
 from made_studies import SeededNoise
 from world import (
     COUNTS,
@@ -136,6 +137,13 @@ class Network:
         self.loop.close()
 
 
+def forget_apps() -> None:
+    """Let go of closed apps: FastAPI remembers every dependency of any app, and with it a whole history."""
+    for remembered in vars(fastapi_models).values():
+        if hasattr(remembered, "cache_clear"):
+            remembered.cache_clear()
+
+
 class Simulation:
     """One history: parties, their clocks, and what is known of what they did.
 
@@ -196,6 +204,7 @@ class Simulation:
         for agent in self.agents.values():
             agent.client.close()
         self.network.close()
+        forget_apps()
 
     def _engine(self, name: str) -> sa.Engine:
         return create_engine(f"sqlite:///{self.folder / name}.sqlite3")
