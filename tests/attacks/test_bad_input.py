@@ -73,7 +73,11 @@ class Service:
         self.app, self.keys, self._audience, self._now = app, keys, audience, now
         self.document: dict[str, Any] = app.openapi()
         texts = [(p.slug, p.title, p.advice, p.status) for p in PROBLEMS.values()]
-        self.public_text = json.dumps([self.document, texts, URN_PREFIX, "urn:tacit:request:"])
+        # What headers say whatever was sent: a search, which reads the code, sends such words too.
+        path = next(path for path, of in self.document["paths"].items() if "get" in of and "{" not in path)
+        told = served.call(app, "http://localhost", "GET", path).headers
+        headers = [value for name, value in told.items() if name != "x-request-id"]
+        self.public_text = json.dumps([self.document, texts, headers, URN_PREFIX, "urn:tacit:request:"])
 
     async def send(self, method: str, url: str, **sent: Any) -> httpx.Response:
         headers = dict(sent.pop("headers", None) or {})
