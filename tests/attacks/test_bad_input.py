@@ -74,9 +74,11 @@ class Service:
         self.document: dict[str, Any] = app.openapi()
         texts = [(p.slug, p.title, p.advice, p.status) for p in PROBLEMS.values()]
         # What headers say whatever was sent: a search, which reads the code, sends such words too.
-        path = next(path for path, of in self.document["paths"].items() if "get" in of and "{" not in path)
-        told = served.call(app, "http://localhost", "GET", path).headers
-        headers = [value for name, value in told.items() if name != "x-request-id"]
+        paths = [path for path, of in self.document["paths"].items() if "get" in of and "{" not in path]
+        answers = [served.call(app, "http://localhost", "GET", path) for path in paths]
+        told = [pair for answer in answers for pair in answer.headers.items()]
+        headers = [value for name, value in told if name != "x-request-id"]
+        self.header_names = {"allow", "connection", "retry-after", *(name for name, _ in told)}
         self.public_text = json.dumps([self.document, texts, headers, URN_PREFIX, "urn:tacit:request:"])
 
     async def send(self, method: str, url: str, **sent: Any) -> httpx.Response:
@@ -166,8 +168,8 @@ def require_decent(service: Service, response: httpx.Response, submitted: list[s
     assert "Traceback" not in response.text
     request_id = response.headers["x-request-id"]
     assert re.fullmatch("[0-9a-f]{16}", request_id)
-    # The id is random: five digits that were sent would now and then stand in it by chance. What headers are
-    # called is the service's own words, which a search may send it.
+    assert set(response.headers) <= service.header_names
+    # The id is random: five digits that were sent would now and then stand in it by chance.
     sent_back = json.dumps(response.json(), ensure_ascii=False), *response.headers.values()
     received = " ".join(sent_back).replace(request_id, "")
     for text in submitted:
